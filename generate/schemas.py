@@ -14,9 +14,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ringfaust.cli.configuration import CheckedConfig, ShownSetting
+from ringfaust.cli.context import ListedContext
 from ringfaust.cli.dead import DeadDetails, EvictedCount
 from ringfaust.cli.finding import Finding
 from ringfaust.cli.partition import ListedPartition
+from ringfaust.cli.receive import ReceivedMessage
 from ringfaust.cli.redrive import RedriveResult
 from ringfaust.cli.topics import PlannedTopic
 from ringfaust.client.inspected import (
@@ -69,8 +71,10 @@ OUTPUTS: dict[str, Any] = {
     "topics verify": list[TopicProblem],
     "config check": CheckedConfig,
     "config show": list[ShownSetting],
+    "context ls": list[ListedContext],
     "doctor": list[Finding],
     "trace": Trace,
+    "receive": ReceivedMessage,
 }
 """The type of what each command prints with `--json`."""
 REPORTS: dict[str, Any] = dict.fromkeys(

@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 drop_variables()
+# The contexts of whoever runs the tests must not lead them to another application.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 watch_memory_hosts()
 
 # To compile less costs half of the processor's time in Java processes that live a few minutes.

@@ -152,7 +152,7 @@ class RingApp(AsyncResource):
             raise ClientError("the app runs already")
         if not self._subscribers:
             raise ClientError("the app has no subscribers; decorate one with @subscriber")
-        producer = RingProducer(**self.options)
+        producer = RingProducer(**self.options, any_topic=True)
         await producer.start()
         self._producer = producer
         connect: Mapping[str, Any] = self.options

@@ -75,14 +75,16 @@ def config_check(*, folder: ConfigFolder = None, as_json: AsJson = False) -> Non
 
 def _checked(folder: Path | None) -> CheckedConfig:
     from ringfaust.cli.topics import order_warnings
-    from ringfaust.config import load, origins
+    from ringfaust.config import origins
     from ringfaust.config.agreement import fingerprint
+    from ringfaust.config.contexts import find_place
     from ringfaust.config.documents import shipped
 
-    worker_config, queues = load(folder)
-    where = folder or shipped("config")
+    place = find_place(folder)
+    worker_config, queues = place.load()
+    where = place.folder or shipped("config")
     path = where / "worker.yaml"
-    sources = [each.source for each in origins(folder)]
+    sources = [each.source for each in origins(place.folder)]
     return CheckedConfig(
         queues_file=str(where / "queues.yaml"),
         worker_file=str(path),
@@ -131,8 +133,12 @@ def config_show(
     Example: ringfaust config show --config config
     """
     from ringfaust.config import origins
+    from ringfaust.config.contexts import find_place
 
-    found = origins(folder, bootstrap_servers=bootstrap_servers)
+    place = find_place(folder, bootstrap_servers)
+    found = origins(
+        place.folder, bootstrap_servers=place.bootstrap_servers, application=place.application
+    )
     shown = [ShownSetting(each.name, each.source, _shown(each.value)) for each in found]
     _warn_of_variables()
     if as_json:

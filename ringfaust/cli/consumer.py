@@ -11,6 +11,7 @@ from ringfaust.cli.operate import (
     QueueName,
     Target,
     Yes,
+    changed,
     confirm,
     print_json,
     print_table,
@@ -70,6 +71,8 @@ def close(
 
     Example: ringfaust consumer close orders billing-1 --yes
     """
-    confirm(f"This detaches {name} from {queue} and returns what it holds.", yes=yes)
+    confirm(
+        f"This detaches {name} from {queue} and returns what it holds.", target.where(), yes=yes
+    )
     with_admin(target, lambda admin: admin.close_consumer(queue, name))
-    say(f"{name}: detached from {queue}")
+    changed(target, f"{name}: detached from {queue}")

@@ -41,7 +41,9 @@ class Filters(NamedTuple):
     reason: Annotated[str, typer.Option(help="Messages with this reason.")] = ""
     since: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Messages since this time: ISO 8601, or ms since 1970."),
+        typer.Option(
+            metavar="TIME", help="Messages since 1h (ago), yesterday, or a time in ISO 8601."
+        ),
     ] = ""
     selector: Annotated[str, typer.Option(help="Messages that match this selector.")] = ""
     queue: Annotated[
@@ -244,7 +246,7 @@ def count(*, target: Target, filters: Filters, as_json: AsJson = False) -> None:
     worker, _ = target.load()
 
     async def read() -> list[EvictedCount]:
-        async with _reader(worker, "evicted") as reader:
+        async with await _reader(worker, "evicted") as reader:
             counts = await reader.counts(_filter(filters))
         return [
             EvictedCount(queue=queue, reason=reason, messages=messages)
@@ -305,9 +307,11 @@ def _filter(filters: Filters) -> DeadFilter:
     return DeadFilter(**filters.fields())
 
 
-def _reader(worker: WorkerConfig, role: str) -> Any:
+async def _reader(worker: WorkerConfig, role: str) -> Any:
+    from ringfaust.cli.reach import reached
     from ringfaust.redrive.reader import dead_reader
 
+    worker = await reached(worker)
     return dead_reader(worker.brokers().client_options, worker.topic(role))
 
 
@@ -317,7 +321,7 @@ def _latest(target: Target, role: str, filters: Filters, limit: int) -> list[Dea
     worker, _ = target.load()
 
     async def read() -> list[DeadDetails]:
-        async with _reader(worker, role) as reader:
+        async with await _reader(worker, role) as reader:
             return [DeadDetails.of(each) for each in await reader.latest(_filter(filters), limit)]
 
     return asyncio.run(read())
@@ -336,7 +340,7 @@ def _follow(target: Target, filters: Filters, limit: int, *, as_json: bool) -> N
             say("  ".join(filter(None, map(str, _evicted_row(details)[:-1]))))
 
     async def read() -> None:
-        async with _reader(worker, "evicted") as reader:
+        async with await _reader(worker, "evicted") as reader:
             for each in await reader.latest(_filter(filters), limit):
                 show(each)
             async for each in reader.follow(_filter(filters)):

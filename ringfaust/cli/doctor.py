@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +25,8 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.topics import check_topics, wanted_topics
 from ringfaust.config.worker import machine_bytes
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.settings import QueueSpec, written_name
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
 from ringfaust.kafka.broker_time import clock_skew_ms
@@ -272,7 +275,7 @@ async def _time_at(reader: AIOKafkaConsumer, tp: TopicPartition, offset: int) ->
 # --- the workers --------------------------------------------------------------------------------
 
 
-async def _workers(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
+async def _workers(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
     """What the workers report."""
     try:
         async with StatusReader(
@@ -280,10 +283,14 @@ async def _workers(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
             application=worker.application,
             client_options=worker.security.client_options(),
         ) as status:
-            found, split = status.workers(), status.split_queues()
+            found, split, rows = status.workers(), status.split_queues(), status.queues()
     except ClientError as error:
         return [Finding("workers", "warn", str(error).partition(":")[0], "ringfaust topics create")]
-    return judge_workers(found, worker, _now_ms()) + judge_queues(split)
+    return [
+        *judge_workers(found, worker, _now_ms()),
+        *judge_queues(split),
+        *judge_settings({each.queue: each.settings for each in rows}, queues.catalog()),
+    ]
 
 
 def judge_queues(split: Mapping[str, Sequence[int]]) -> list[Finding]:
@@ -297,6 +304,30 @@ def judge_queues(split: Mapping[str, Sequence[int]]) -> list[Finding]:
     more = f" and {len(split) - _SHOWN:,} more" if len(split) > _SHOWN else ""
     text = f"queues of one name are in several partitions: {', '.join(shown)}{more}"
     return [Finding("queues", "warn", text, SPLIT_REMEDY)]
+
+
+def judge_settings(published: Mapping[str, Mapping[str, Any]], catalog: Catalog) -> list[Finding]:
+    """Which queues have other settings than the file: they were set live, or the file is newer.
+
+    Args:
+        published: by queue, the settings that differ from the defaults.
+        catalog: what the file declares.
+    """
+    different = []
+    for name, settings in sorted(published.items()):
+        declared = asdict(catalog.spec(name, {}))
+        now = {each.name: each.default for each in fields(QueueSpec)} | dict(settings)
+        names = [each for each in declared if now.get(each, declared[each]) != declared[each]]
+        different += [
+            f"{name!r}: {written_name(each)} is {now[each]!r}, the file says {declared[each]!r}"
+            for each in names
+        ]
+    if not different:
+        return [Finding("settings", "ok", "the queues have the settings of queues.yaml")]
+    more = f"; and {len(different) - _SHOWN:,} more" if len(different) > _SHOWN else ""
+    text = f"queues have other settings than queues.yaml: {'; '.join(different[:_SHOWN])}{more}"
+    remedy = "`ringfaust queue show` says which were set live; `queue reset` takes these back"
+    return [Finding("settings", "warn", text, remedy)]
 
 
 def judge_workers(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ringfaust.cli.operate import print_json, say
+from ringfaust.cli.operate import Target, Yes, approve, changed, print_json, say
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 from ringfaust.errors import RingfaustError
 
@@ -116,6 +116,7 @@ def artemis(
     ] = None,
     folder: ConfigFolder = None,
     bootstrap_servers: Servers = None,
+    yes: Yes = False,
 ) -> None:
     """Write queues.yaml for a broker.xml of ActiveMQ Artemis or AMQ Broker, or move its messages.
 
@@ -125,7 +126,9 @@ def artemis(
     Example: ringfaust import artemis broker.xml --to config.new
     """
     if messages is not None and broker_xml is None and to is None:
-        raise typer.Exit(_move(messages, folder, bootstrap_servers))
+        target = Target(folder, bootstrap_servers)
+        approve(target, yes=yes)
+        raise typer.Exit(_move(messages, target))
     if broker_xml is None or to is None or messages is not None:
         raise NothingToImport(
             "what? Name a broker.xml and --to DIR, or --messages EXPORT.XML and --config DIR"
@@ -135,16 +138,15 @@ def artemis(
     _import(import_artemis, broker_xml, to, report)
 
 
-def _move(messages: Path, folder: Path | None, servers: str | None) -> int:
+def _move(messages: Path, target: Target) -> int:
     import asyncio
 
-    from ringfaust.config import load
     from ringfaust.importers.send_stored import import_messages
 
-    worker, queues = load(folder, bootstrap_servers=servers)
+    worker, queues = target.load()
     progress = asyncio.run(import_messages(messages, worker, queues))
     earlier = f"; {progress.before:,} before" if progress.before else ""
-    say(f"{progress.written:,} messages written{earlier}")
+    changed(target, f"{progress.written:,} messages written{earlier}")
     if progress.oversized:
         say(
             f"{progress.oversized:,} messages are larger than max_record_bytes "

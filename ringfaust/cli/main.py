@@ -14,10 +14,12 @@ import typer
 from ringfaust import __version__, compiled
 from ringfaust.cli.configuration import config
 from ringfaust.cli.consumer import consumer
+from ringfaust.cli.context import context
 from ringfaust.cli.dead import Filters, Redrive, dead, evicted, redrive
+from ringfaust.cli.exchange import receive, send
 from ringfaust.cli.importing import importing
 from ringfaust.cli.message import message
-from ringfaust.cli.operate import AsJson, Target, say, with_options
+from ringfaust.cli.operate import AsJson, Target, Yes, approve, say, with_options
 from ringfaust.cli.partition import partition
 from ringfaust.cli.parts import (
     ConfigFolder,
@@ -44,6 +46,8 @@ main = group(
     cls=ErrorReportingGroup,
 )
 topics = group("Inspect, create and verify the topics of an application.")
+main.command()(send)
+main.command()(receive)
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")
@@ -55,6 +59,7 @@ main.add_typer(worker, name="worker")
 main.add_typer(partition, name="partition")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
+main.add_typer(context, name="context")
 main.add_typer(importing, name="import")
 main.add_typer(spark, name="spark")
 
@@ -94,12 +99,10 @@ def _before(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
-def _load(
-    folder: Path | None, servers: str | None, **overrides: object
-) -> tuple[WorkerConfig, QueuesConfig]:
-    from ringfaust.config import load
+def _load(folder: Path | None, servers: str | None) -> tuple[WorkerConfig, QueuesConfig]:
+    from ringfaust.config.contexts import find_place
 
-    return load(folder, bootstrap_servers=servers, **overrides)
+    return find_place(folder, servers).load()
 
 
 @main.command()
@@ -158,7 +161,9 @@ def topics_plan(
 
 
 @topics.command("create")
-def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None) -> None:
+def topics_create(
+    *, folder: ConfigFolder = None, bootstrap_servers: Servers = None, yes: Yes = False
+) -> None:
     """Create missing topics. Never alters or deletes a topic.
 
     Exit status 1 if a worker cannot run with a topic that exists.
@@ -166,6 +171,7 @@ def topics_create(folder: ConfigFolder = None, bootstrap_servers: Servers = None
     Example: ringfaust topics create --config config
     """
     files = _load(folder, bootstrap_servers)
+    approve(Target(folder, bootstrap_servers), yes=yes)
     from ringfaust.cli.topics import create
 
     raise typer.Exit(create(*files))
@@ -218,7 +224,10 @@ def trace(
     ] = "",
     since: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Search since this time. Default: the last hour."),
+        typer.Option(
+            metavar="TIME",
+            help="Search since 1h (ago), yesterday, or a time. Default: 1h.",
+        ),
     ] = "",
     lake: Annotated[
         str | None,

@@ -14,7 +14,9 @@ from ringfaust.cli.operate import (
     QueueName,
     Target,
     Yes,
+    approve,
     beginning_of,
+    changed,
     confirm,
     print_fields,
     print_json,
@@ -158,9 +160,9 @@ def remove(
 
     Example: ringfaust message remove orders order-17 --yes
     """
-    confirm(f"This removes message {id_} from {queue}.", yes=yes)
+    confirm(f"This removes message {id_} from {queue}.", target.where(), yes=yes)
     with_admin(target, lambda admin: admin.remove(queue, id_))
-    say(f"{id_}: removed from {queue}")
+    changed(target, f"{id_}: removed from {queue}")
 
 
 @message.command("move")
@@ -171,13 +173,15 @@ def move(
     queue: QueueName,
     id_: MessageName,
     to: Annotated[str, typer.Argument(metavar="TO", help="Queue to move it to.")],
+    yes: Yes = False,
 ) -> None:
     """Move one ready or scheduled message to another queue of the same partition.
 
     Example: ringfaust message move orders order-17 orders-parked
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.move(queue, id_, to))
-    say(f"{id_}: moved from {queue} to {to}")
+    changed(target, f"{id_}: moved from {queue} to {to}")
 
 
 @message.command("deliver-now")
@@ -187,13 +191,15 @@ def deliver_now(
     target: Target,
     queue: QueueName,
     id_: MessageName,
+    yes: Yes = False,
 ) -> None:
     """Make a scheduled message due now.
 
     Example: ringfaust message deliver-now orders order-18
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.deliver_now(queue, id_))
-    say(f"{id_}: due now")
+    changed(target, f"{id_}: due now")
 
 
 @message.command("cancel")
@@ -209,6 +215,6 @@ def cancel(
 
     Example: ringfaust message cancel orders order-18 --yes
     """
-    confirm(f"This cancels message {id_} of {queue}.", yes=yes)
+    confirm(f"This cancels message {id_} of {queue}.", target.where(), yes=yes)
     with_admin(target, lambda admin: admin.cancel_scheduled(queue, id_))
-    say(f"{id_}: cancelled")
+    changed(target, f"{id_}: cancelled")

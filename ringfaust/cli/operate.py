@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_
 
 import typer
 
+from ringfaust.cli.parts import where
 from ringfaust.errors import RingfaustError
 from ringfaust.visible import visible, visible_json
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ringfaust.client.connection import ConnectOptions
     from ringfaust.client.inspected import Excerpt
     from ringfaust.config import QueuesConfig, WorkerConfig
+    from ringfaust.config.contexts import Place
 
 T = TypeVar("T")
 
@@ -69,19 +71,18 @@ class Target(NamedTuple):
         Raises:
             ConfigError: the configuration cannot be read.
         """
-        from ringfaust.config import load  # noqa: PLC0415 - slow to import
+        return self.place().load()
 
-        changed = {} if self.application is None else {"application": self.application}
-        return load(self.folder, bootstrap_servers=self.bootstrap_servers, **changed)
+    def place(self) -> Place:
+        """What the options name, or else the context."""
+        from ringfaust.config.contexts import find_place  # noqa: PLC0415 - slow to import
 
-    def options(self) -> ConnectOptions:
-        """How to reach it.
+        return find_place(*self)
 
-        Raises:
-            ConfigError: the configuration or a certificate cannot be read.
-        """
+    def where(self) -> str:
+        """Which application it is, and where, for people."""
         worker, _ = self.load()
-        return connect_options(worker)
+        return where(worker)
 
 
 def with_options(act: Callable[..., None]) -> Callable[..., None]:
@@ -137,13 +138,21 @@ def connect_options(worker: WorkerConfig) -> ConnectOptions:
 
 
 def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connect, do something, disconnect, and return the result."""
+    """Connect, do something, disconnect, and return the result.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        NoWorker: no worker lives, so nothing was asked.
+    """
     import asyncio  # noqa: PLC0415 - slow to import
 
     async def run() -> T:
+        from ringfaust.cli.reach import check_worker, reached, started  # noqa: PLC0415
         from ringfaust.client import Admin  # noqa: PLC0415 - slow to import
 
-        async with Admin(**target.options()) as admin:
+        worker = await reached(target.load()[0])
+        async with started(Admin(**connect_options(worker)), worker) as admin:
+            await check_worker(worker)
             return await act(admin)
 
     return asyncio.run(run())
@@ -154,9 +163,11 @@ def with_status(target: Target, look: Callable[[StatusReader], T]) -> T:
     import asyncio  # noqa: PLC0415 - slow to import
 
     async def run() -> T:
+        from ringfaust.cli.reach import reached, started  # noqa: PLC0415 - slow to import
         from ringfaust.client import StatusReader  # noqa: PLC0415 - slow to import
 
-        async with StatusReader(**target.options()) as status:
+        worker = await reached(target.load()[0])
+        async with started(StatusReader(**connect_options(worker)), worker) as status:
             return look(status)
 
     return asyncio.run(run())
@@ -166,18 +177,50 @@ class NotConfirmed(RingfaustError):
     """The user did not confirm, or there is no terminal to ask on. Nothing was changed."""
 
 
-def confirm(what: str, *, yes: bool) -> None:
+def confirm(what: str, at: str, *, yes: bool) -> None:
     """Ask before something that cannot be undone.
+
+    Args:
+        what: what will happen, as a sentence.
+        at: to which application; see `where`.
+        yes: do not ask.
 
     Raises:
         NotConfirmed: the answer is no, or there is no terminal to ask on.
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise NotConfirmed(f"{what} Nothing was changed: add --yes to confirm.")
-    if not typer.confirm(visible(f"{what} Go on?")):
+    if not is_terminal():
+        raise NotConfirmed(
+            f"{what} That is in the {at}. Nothing was changed: add --yes to confirm."
+        )
+    if not typer.confirm(visible(f"{what} That is in the {at}. Go on?")):
         raise NotConfirmed("Nothing was changed.")
+
+
+def is_terminal() -> bool:
+    """Whether there is someone to ask."""
+    return sys.stdin.isatty()
+
+
+def approve(target: Target, *, yes: bool) -> None:
+    """Ask before a change of an application that nothing names.
+
+    Raises:
+        NotConfirmed: the answer is no, or there is no terminal to ask on.
+    """
+    if not yes and not target.place().is_named:
+        confirm(
+            "This changes something, and no --config or context says where: choose one with "
+            "`ringfaust context use NAME`.",
+            target.where(),
+            yes=False,
+        )
+
+
+def changed(target: Target, what: str) -> None:
+    """Say what was changed, and where."""
+    say(f"{what} ({target.where()})")
 
 
 # --- printing -------------------------------------------------------------------------------------

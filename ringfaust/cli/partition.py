@@ -16,11 +16,12 @@ from ringfaust.cli.operate import (
     AsJson,
     Target,
     Yes,
+    approve,
+    changed,
     confirm,
     print_fields,
     print_json,
     print_table,
-    say,
     with_admin,
     with_options,
     with_status,
@@ -153,14 +154,15 @@ def show(*, target: Target, name: Number, as_json: AsJson = False) -> None:
 
 @partition.command("retry")
 @with_options
-def retry(*, target: Target, name: Number) -> None:
+def retry(*, target: Target, name: Number, yes: Yes = False) -> None:
     """Have a partition that has stopped try again, once its cause is corrected.
 
     Example: ringfaust partition retry 2
     """
+    approve(target, yes=yes)
     _stopped(target, name)
     with_admin(target, lambda admin: admin.retry_partition(name, by=operator()))
-    say(f"partition {name} is running again")
+    changed(target, f"partition {name} is running again")
 
 
 @partition.command("skip")
@@ -182,9 +184,12 @@ def skip(
     found = _stopped(target, name)
     if found.at != at:
         raise NotStopped(f"partition {name} has stopped at {found.at or 'no record'}, not at {at}")
-    confirm(f"This moves {at} to the dead topic, unprocessed.", yes=yes)
+    confirm(f"This moves {at} to the dead topic, unprocessed.", target.where(), yes=yes)
     with_admin(target, lambda admin: admin.skip_record(name, at, by=operator()))
-    say(f"partition {name} is running again; {at} is in the dead topic with the reason skipped")
+    changed(
+        target,
+        f"partition {name} is running again; {at} is in the dead topic with the reason skipped",
+    )
 
 
 def operator() -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ringfaust.errors import MissingExtra, RingfaustError
+from ringfaust.times import length_ms, moment_ms
 from ringfaust.visible import visible
 
 if TYPE_CHECKING:
@@ -58,19 +59,27 @@ class BadTime(RingfaustError):
 
 
 def read_time(option: str, text: str) -> int:
-    """Parse a time from the command line into ms since 1970. A time without a zone is UTC.
+    """Parse a time from the command line into ms since 1970; see `times.moment_ms`.
 
     Raises:
         BadTime: the text is not a time.
     """
-    if text.isdecimal():
-        return int(text)
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        advice = "write it like 2026-01-31T17:05:00Z, or as ms since 1970"
-        raise BadTime(f"{option}: {text!r} is not a time; {advice}") from None
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+        return moment_ms(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise BadTime(f"{option}: {error}") from None
+
+
+def read_length(option: str, text: str) -> int:
+    """Parse a length of time from the command line into ms.
+
+    Raises:
+        BadTime: the text is not a length of time with its unit.
+    """
+    try:
+        return length_ms(text)
+    except ValueError as error:
+        raise BadTime(f"{option}: {error}") from None
 
 
 SPARK_MODULES = (
@@ -133,7 +142,8 @@ ConfigFolder = Annotated[
         "--config",
         metavar="DIR",
         envvar="RINGFAUST_CONFIG",
-        help="Folder with queues.yaml and worker.yaml. Default: the shipped example.",
+        help="Folder with queues.yaml and worker.yaml. Default: the context's."
+        " Without a context: the shipped example.",
     ),
 ]
 Servers = Annotated[
@@ -154,9 +164,14 @@ class ConfigFiles(NamedTuple):
         Raises:
             ConfigError: the configuration cannot be read.
         """
-        from ringfaust.config import load  # noqa: PLC0415 - slow to import
+        from ringfaust.config.contexts import find_place  # noqa: PLC0415 - slow to import
 
-        return load(self.folder, bootstrap_servers=self.bootstrap_servers)
+        return find_place(*self).load()
+
+
+def where(worker: WorkerConfig) -> str:
+    """Which application it is, and where, for people."""
+    return f"application {worker.application} at {worker.bootstrap_servers}"
 
 
 OwnServers = Annotated[

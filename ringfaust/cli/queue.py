@@ -18,6 +18,8 @@ from ringfaust.cli.operate import (
     QueueName,
     Target,
     Yes,
+    approve,
+    changed,
     confirm,
     print_fields,
     print_json,
@@ -146,9 +148,9 @@ def _print_queue(found: QueueDetails) -> None:
     ])  # fmt: skip
     say("")
     print_fields([(name, counts[name]) for name in TOTALS if counts[name] or name == "added"])
-    if changed := _changed(found.settings):
-        say("", "settings that differ from the defaults")
-        print_fields([(f"  {name}", value) for name, value in changed.items()])
+    if rows := _changed(found.settings, found.own):
+        say("")
+        print_table(("setting", "value", "from"), rows)
     if found.consumers:
         say("")
         print_table(
@@ -160,14 +162,16 @@ def _print_queue(found: QueueDetails) -> None:
         )
 
 
-def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from the defaults."""
+def _changed(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """The settings that differ from the defaults or were set live: name, value, where from."""
     from ringfaust.core.settings import QueueSpec, written_name  # noqa: PLC0415 - slow to import
 
     defaults = {each.name: each.default for each in fields(QueueSpec)}
-    return {
-        written_name(name): value for name, value in settings.items() if value != defaults.get(name)
-    }
+    return [
+        (written_name(name), str(value), "set live" if name in own else "queues.yaml")
+        for name, value in settings.items()
+        if name in own or value != defaults.get(name)
+    ]
 
 
 @queue.command("watch")
@@ -197,35 +201,75 @@ def set_(
     settings: Annotated[
         list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings, as in queues.yaml.")
     ],
+    yes: Yes = False,
 ) -> None:
     """Change settings of a queue. They take precedence over queues.yaml.
 
     Example: ringfaust queue set orders ring_size=500 shrink=eager
     """
     wanted = dict(map(_assignment, settings))
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.configure(name, wanted))
-    say(f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
+    changed(target, f"{name}: set {', '.join(f'{key} = {value}' for key, value in wanted.items())}")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE. The worker checks whether the value is valid."""
     import yaml  # noqa: PLC0415 - slow to import
 
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
+    _check_setting(name)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name, value
+
+
+@queue.command("reset")
+@with_options
+def reset(
+    *,
+    target: Target,
+    name: QueueName,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[SETTING…]", help="Default: all set live.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Take back settings that were set live: the configuration decides again.
+
+    Example: ringfaust queue reset orders ring_size
+    """
+    from ringfaust.core.settings import STORED_NAMES  # noqa: PLC0415 - slow to import
+
+    for each in settings or ():
+        _check_setting(each)
+    approve(target, yes=yes)
+
+    async def act(admin: Admin) -> list[str]:
+        own = {each for home in await admin.homes(name) for each in home.own}
+        wanted = {STORED_NAMES.get(each, each) for each in settings or own} & own
+        if wanted:
+            await admin.configure(name, dict.fromkeys(wanted))
+        return sorted(wanted)
+
+    if taken_back := with_admin(target, act):
+        changed(target, f"{name}: took back {', '.join(taken_back)}")
+    else:
+        say(f"{name}: nothing to take back: that was not set live")
+
+
+def _check_setting(name: str) -> None:
     from ringfaust.core.settings import (  # noqa: PLC0415 - slow to import
         FIELD_NAMES,
         STORED_NAMES,
         WRITTEN_NAMES,
     )
 
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
     if STORED_NAMES.get(name, name) not in FIELD_NAMES:
         raise BadAssignment(f"{name!r} is not a setting; {suggestion(name, WRITTEN_NAMES)}")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        return name, value
 
 
 @queue.command("pause")
@@ -235,13 +279,15 @@ def pause(
     target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
+    yes: Yes = False,
 ) -> None:
     """Stop handing out a queue's messages, or reading new ones.
 
     Example: ringfaust queue pause orders
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.pause(name, what.value))
-    say(f"{name}: {what} is paused")
+    changed(target, f"{name}: {what} is paused")
 
 
 @queue.command("resume")
@@ -251,13 +297,15 @@ def resume(
     target: Target,
     name: QueueName,
     what: What = Pausable.DISPATCH,
+    yes: Yes = False,
 ) -> None:
     """Undo `pause`.
 
     Example: ringfaust queue resume orders
     """
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.resume(name, what.value))
-    say(f"{name}: {what} is resumed")
+    changed(target, f"{name}: {what} is resumed")
 
 
 @queue.command("purge")
@@ -275,11 +323,11 @@ def purge(
 
     async def act(admin: Admin) -> None:
         ready = sum(each.counts["ready"] for each in await admin.homes(name))
-        confirm(f"This evicts the {ready:,} ready messages of {name}.", yes=yes)
+        confirm(f"This evicts the {ready:,} ready messages of {name}.", target.where(), yes=yes)
         await admin.purge(name)
 
     with_admin(target, act)
-    say(f"{name}: purged")
+    changed(target, f"{name}: purged")
 
 
 @queue.command("move")
@@ -302,7 +350,7 @@ def move(
 
     from ringfaust.terminal import Terminal  # noqa: PLC0415 - slow to import
 
-    confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", yes=yes)
+    confirm(f"This moves up to {most:,} ready messages of {name} to {to}.", target.where(), yes=yes)
 
     async def act(admin: Admin) -> int:
         moved = 0
@@ -313,7 +361,7 @@ def move(
         return moved
 
     moved = with_admin(target, act)
-    say(f"{name}: moved {moved:,} messages to {to}")
+    changed(target, f"{name}: moved {moved:,} messages to {to}")
 
 
 @queue.command("create")
@@ -325,14 +373,16 @@ def create(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE…]", help="As in queues.yaml.")
     ] = None,
+    yes: Yes = False,
 ) -> None:
     """Create a queue that queues.yaml does not declare.
 
     Example: ringfaust queue create audit ring_size=500
     """
     wanted = dict(map(_assignment, settings or ()))
+    approve(target, yes=yes)
     with_admin(target, lambda admin: admin.create_queue(name, wanted))
-    say(f"{name}: created")
+    changed(target, f"{name}: created")
 
 
 @queue.command("delete")
@@ -350,8 +400,10 @@ def delete(
 
     async def act(admin: Admin) -> None:
         held = sum(each.counts["messages"] for each in await admin.homes(name))
-        confirm(f"This deletes {name} and evicts or removes {held:,} messages.", yes=yes)
+        confirm(
+            f"This deletes {name} and evicts or removes {held:,} messages.", target.where(), yes=yes
+        )
         await admin.delete_queue(name)
 
     with_admin(target, act)
-    say(f"{name}: deleted")
+    changed(target, f"{name}: deleted")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringfaust.cli.operate import confirm, print_json, print_table, say
+from ringfaust.cli.parts import where
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.plan import (
     CannotRedrive,
@@ -60,6 +61,9 @@ class RedriveResult:
     """How many match but were sent before, so they are left out."""
     messages: tuple[RedrivenMessage, ...]
     refused: tuple[RefusedMessage, ...]
+    application: str
+    """Where it was done."""
+    bootstrap_servers: str
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how: Redrive) -> int:
@@ -84,19 +88,25 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     sent = 0
     if plan.messages and not how.dry_run:
         text = f"This sends {_messages(len(plan.messages))} again {_where(request)}."
-        confirm(f"{text} {_ring_warning(context, plan, request)}".strip(), yes=how.yes)
+        confirm(
+            f"{text} {_ring_warning(context, plan, request)}".strip(), where(worker), yes=how.yes
+        )
         sent = asyncio.run(send_messages(context, plan.messages, again=request.again))
     if how.as_json:
-        print_json(_result(plan, request, sent))
+        print_json(_result(worker, plan, request, sent))
     else:
-        _print_result(plan, request, sent, dry_run=how.dry_run)
+        _print_result(plan, request, sent, where(worker), dry_run=how.dry_run)
         if how.dry_run and (warning := _ring_warning(context, plan, request)):
             say(warning)
     return 1 if plan.refused else 0
 
 
-def _result(plan: RedrivePlan, request: RedriveRequest, sent: int) -> RedriveResult:
+def _result(
+    worker: WorkerConfig, plan: RedrivePlan, request: RedriveRequest, sent: int
+) -> RedriveResult:
     return RedriveResult(
+        application=worker.application,
+        bootstrap_servers=worker.bootstrap_servers,
         sent=sent,
         already_sent=plan.already_sent,
         messages=tuple(
@@ -115,11 +125,13 @@ def _result(plan: RedrivePlan, request: RedriveRequest, sent: int) -> RedriveRes
     )
 
 
-def _print_result(plan: RedrivePlan, request: RedriveRequest, sent: int, *, dry_run: bool) -> None:
+def _print_result(
+    plan: RedrivePlan, request: RedriveRequest, sent: int, at: str, *, dry_run: bool
+) -> None:
     if dry_run:
         _print_plan(plan)
     count, done = (len(plan.messages), "would be sent") if dry_run else (sent, "sent")
-    say(f"{_messages(count)} {done} again {_where(request)}")
+    say(f"{_messages(count)} {done} again {_where(request)} ({at})")
     if plan.already_sent:
         say(f"{_messages(plan.already_sent)} sent before; --again sends them once more")
     for message_id, reason in plan.refused:

@@ -12,7 +12,8 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Static
 
-from ringfaust.cli.operate import Target
+from ringfaust.cli.operate import Target, connect_options
+from ringfaust.cli.reach import reached, started
 from ringfaust.cli.worker import ranges, state_text
 from ringfaust.client import QueueStatus, StatusReader, WorkerStatus
 from ringfaust.times import age_text
@@ -138,8 +139,8 @@ def run(target: Target) -> None:
     """Show the application until q or Ctrl-C."""
 
     async def show() -> None:
-        options = target.options()
-        async with StatusReader(**options) as status:
-            await Top(options["application"], status).run_async()
+        worker = await reached(target.load()[0])
+        async with started(StatusReader(**connect_options(worker)), worker) as status:
+            await Top(worker.application, status).run_async()
 
     asyncio.run(show())

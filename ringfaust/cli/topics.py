@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.cli.operate import print_json
+from ringfaust.cli.parts import where
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.routes import arrival_order
 from ringfaust.config.topics import (
@@ -110,6 +111,8 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
     created = asyncio.run(create_topics(worker, queues))
     for name in created:
         out.print(f"created {escape(name)}")
+    if created:
+        out.print(escape(f"{len(created)} topics are new ({where(worker)})"))
     if not created:
         out.print("all topics exist already")
     problems: list[TopicProblem] = []

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ringfaust.cli.operate import Target, connect_options, print_json, say
 from ringfaust.cli.parts import read_time
+from ringfaust.cli.reach import reached
 from ringfaust.client.lifecycles import Trace, place_of
 from ringfaust.client.sentences import left_out, never_seen, story
 from ringfaust.client.trace import trace
@@ -58,9 +59,12 @@ def _from_topics(target: Target, message: str, key: str, since_ms: int | None) -
     topics = [route.topic for route in queues.routes]
     if since_ms is None:
         since_ms = int((time.time() - _HOUR_S) * 1000)
-    found = asyncio.run(
-        trace(message, key=key, topics=topics, since_ms=since_ms, **connect_options(worker))
-    )
+
+    async def search() -> Trace:
+        where = connect_options(await reached(worker))
+        return await trace(message, key=key, topics=topics, since_ms=since_ms, **where)
+
+    found = asyncio.run(search())
     place = place_of(message)
     if found.lifecycles or place is None or place[0] in topics:
         return found

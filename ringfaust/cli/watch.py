@@ -9,7 +9,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from ringfaust.cli.operate import Target
+from ringfaust.cli.operate import Target, connect_options
+from ringfaust.cli.reach import check_worker, reached, started
 from ringfaust.client import Admin
 from ringfaust.client.inspected import QueueSummary
 from ringfaust.core.model import HELD_STATES
@@ -34,7 +35,9 @@ async def _watch(target: Target, pattern: str, every_s: float, times: int) -> No
     before: Look = {}
     before_s = time.monotonic()
     looks = 0
-    async with Admin(**target.options()) as admin:
+    worker = await reached(target.load()[0])
+    async with started(Admin(**connect_options(worker)), worker) as admin:
+        await check_worker(worker)
         with Live(console=console, auto_refresh=False) as live:
             while True:
                 now_s = time.monotonic()

@@ -72,10 +72,10 @@ def run_worker(
     """
     if context.invoked_subcommand is not None:
         return
-    from ringfaust.config import load  # noqa: PLC0415 - slow to import
+    from ringfaust.config.contexts import find_place  # noqa: PLC0415 - slow to import
 
-    worker_config, queues_config = load(
-        folder, bootstrap_servers=bootstrap_servers, data_dir=data_dir,
+    worker_config, queues_config = find_place(folder, bootstrap_servers).load(
+        data_dir=data_dir,
         log_level=log_level and log_level.value, log_format=log_format and log_format.value,
     )  # fmt: skip
     from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import

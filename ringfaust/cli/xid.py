@@ -10,6 +10,7 @@ from ringfaust.cli.operate import (
     AsJson,
     Target,
     Yes,
+    changed,
     confirm,
     print_json,
     print_table,
@@ -64,9 +65,9 @@ def commit(
 
     Example: ringfaust xid commit transfer-7 --yes
     """
-    confirm(f"This commits the transaction {name}.", yes=yes)
+    confirm(f"This commits the transaction {name}.", target.where(), yes=yes)
     with_admin(target, lambda admin: admin.commit_xid(name))
-    say(f"{name}: committed")
+    changed(target, f"{name}: committed")
 
 
 @xid.command("rollback")
@@ -81,6 +82,6 @@ def rollback(
 
     Example: ringfaust xid rollback transfer-8 --yes
     """
-    confirm(f"This rolls back the transaction {name}.", yes=yes)
+    confirm(f"This rolls back the transaction {name}.", target.where(), yes=yes)
     with_admin(target, lambda admin: admin.rollback_xid(name))
-    say(f"{name}: rolled back")
+    changed(target, f"{name}: rolled back")

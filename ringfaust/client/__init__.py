@@ -14,6 +14,7 @@ from ringfaust.client.errors import (
     OutcomeUnknown,
     Refused,
     SettleRefused,
+    Unrouted,
 )
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode
@@ -50,5 +51,6 @@ __all__ = [
     "StatusReader",
     "StoppedPartition",
     "TwoPhase",
+    "Unrouted",
     "WorkerStatus",
 ]

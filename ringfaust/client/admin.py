@@ -281,7 +281,7 @@ class Admin(AsyncResource):
         await self._do(chosen, "create_queue", queue=queue, settings=dict(settings or {}))
 
     async def configure(self, queue: str, settings: Mapping[str, Any]) -> None:
-        """Change settings of a queue. They take precedence over queues.yaml."""
+        """Change settings of a queue. They win over queues.yaml; None takes one back."""
         await self._do_everywhere("configure", queue, settings=dict(settings))
 
     async def configure_address(self, address: str, settings: Mapping[str, Any]) -> None:

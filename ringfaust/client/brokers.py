@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument
+from ringfaust.client.routed import subscribed_topics
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.transactional.vendor import Stoppable, stop_client
 from ringfaust.transactional.writer import Sent, TransactionalWriter
@@ -60,6 +61,9 @@ class Brokers(Protocol):
     def writer(self, transactional_id: str) -> Writer:
         """A producer with a transactional id."""
 
+    async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
+        """What the members of a group read, asked by a producer; empty: nobody knows."""
+
 
 class KafkaBrokers:
     """Kafka, through aiokafka."""
@@ -79,6 +83,10 @@ class KafkaBrokers:
     def writer(self, transactional_id: str) -> Writer:
         """A producer with a transactional id."""
         return TransactionalWriter(self._options, transactional_id)
+
+    async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
+        """What the members of a group read, asked by a producer; empty: nobody knows."""
+        return await subscribed_topics(producer, group)
 
 
 _in_memory: dict[str, Brokers] = {}

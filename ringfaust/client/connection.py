@@ -24,10 +24,11 @@ from ringfaust.client.errors import (
     NoAnswer,
     NoTopic,
     Refused,
+    Unrouted,
 )
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
-from ringfaust.protocol.names import topic_name
+from ringfaust.protocol.names import topic_name, worker_group
 from ringfaust.protocol.records import OutgoingRecord, Role
 
 log = logging.getLogger(__name__)
@@ -251,17 +252,26 @@ class Connection:
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 
-    async def check_topic(self, topic: str, partition: int | None = None) -> None:
-        """Check that a topic exists, before the first record is written to it.
+    async def check_topic(
+        self, topic: str, partition: int | None = None, *, is_routed: bool = False
+    ) -> None:
+        """Check a topic before the first record is written to it. Later calls ask nobody.
 
-        aiokafka would ask for it for 40 s and log hundreds of lines.
+        It must exist: aiokafka would ask for it for 40 s and log hundreds of lines.
+
+        Args:
+            topic: its name.
+            partition: one that it must have; None: any.
+            is_routed: if workers run, they must have a route for it.
 
         Raises:
+            Unrouted: it is one of our own topics, or no route reads it.
             NoTopic: it does not exist, or this client may not see it.
             BadArgument: it has no such partition.
             Closed: the connection is not started or already closed.
         """
         if topic not in self._known_topics:
+            await self._check_route(topic, is_routed=is_routed)
             deadline_s = time.monotonic() + _NEW_TOPIC_S
             while topic not in await self._all_topics():
                 if time.monotonic() > deadline_s:
@@ -270,6 +280,19 @@ class Connection:
             self._known_topics.add(topic)
         if partition is not None and partition not in await self.producer.partitions_for(topic):
             raise BadArgument(f"partition: topic {topic} has no partition {partition}")
+
+    async def _check_route(self, topic: str, *, is_routed: bool) -> None:
+        own = {self.topic(role) for role in Role if role is not Role.PRODUCER}
+        if not is_routed and topic not in own:
+            return
+        group = worker_group(self.application)
+        routed = await self.brokers.subscribed_topics(self.producer, group) - own
+        if topic in own:
+            why = f"belongs to the application {self.application!r}: programs do not send to it"
+            raise Unrouted(topic, why, routed)
+        if routed and topic not in routed:
+            why = f"is read by no route of the application {self.application!r}"
+            raise Unrouted(topic, why, routed)
 
     async def _all_topics(self) -> set[str]:
         """The topics that exist. Waits while the brokers are away."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from ringfaust.errors import RingfaustError
+
+_SHOWN_TOPICS = 20
 
 
 class ClientError(RingfaustError):
@@ -30,6 +35,29 @@ class NoTopic(ClientError):
             "`ringfaust topics create` creates the topics that queues.yaml reads"
         )
         self.topic = topic
+
+
+class Unrouted(ClientError):
+    """No worker reads the topic to send to as a producer's. Nothing was written.
+
+    It is one of ringfaust's own topics, or the workers of the application that run now have no
+    route for it in queues.yaml.
+
+    Attributes:
+        topic: its name.
+        routed: the topics of their routes, in order; empty if no worker runs.
+    """
+
+    def __init__(self, topic: str, why: str, routed: Iterable[str]) -> None:
+        self.topic = topic
+        self.routed = tuple(sorted(routed))
+        shown = ", ".join(self.routed[:_SHOWN_TOPICS])
+        more = len(self.routed) - _SHOWN_TOPICS
+        shown += f" and {more} more" if more > 0 else ""
+        close = get_close_matches(topic, self.routed, n=1)
+        guess = f"; did you mean {close[0]}?" if close else ""
+        known = f"Routed topics: {shown}{guess}" if shown else "No worker runs that has routes"
+        super().__init__(f"topic {topic} {why}. {known}")
 
 
 class NoAnswer(ClientError):

@@ -77,6 +77,8 @@ class QueueDetails:
     """By the names in `COUNTS`."""
     settings: Mapping[str, Any]
     """Every setting in effect, by name."""
+    own: Mapping[str, Any]
+    """Of these, what was set while it ran, and wins over the configuration."""
     paused: tuple[Pausable, ...]
     pulled: bool
     """False while messages for it wait in their topic (R60, R90)."""
@@ -98,6 +100,7 @@ class QueueDetails:
             also_in=also_in,
             counts=_counts(answer["counts"]),
             settings=answer["settings"],
+            own=answer.get("own", {}),
             paused=tuple(answer["paused"]),
             pulled=answer["pulled"],
             size_bytes=answer["bytes"],

@@ -32,6 +32,8 @@ class ProducerOptions(ConnectOptions, total=False):
     """Turns values into bytes that are neither text nor bytes; default JSON."""
     watch_refusals: bool
     """Read the replies topic, which `refusals` needs (R62); default False."""
+    any_topic: bool
+    """Also send to topics that no route of the application reads; default False."""
 
 
 class RingProducer(AsyncResource):
@@ -55,6 +57,7 @@ class RingProducer(AsyncResource):
         self._connection = Connection(options)
         self._serializer = options.get("serializer", write_json)
         self._watches = options.get("watch_refusals", False)
+        self._is_routed = not options.get("any_topic", False)
         self._replies: AIOKafkaConsumer | None = None
         self._sent: OrderedDict[str, None] = OrderedDict()
         self._transactions = ClientTransactions(
@@ -103,6 +106,8 @@ class RingProducer(AsyncResource):
         Raises:
             BadArgument: a worker would not accept the message; nothing was sent.
             NoTopic: the topic does not exist.
+            Unrouted: no route of the workers that run reads the topic, or it is one of ringfaust's
+                own. The first send to a topic asks the brokers, and later ones do not.
             Closed: the producer is not started or already closed.
             KafkaError: the brokers did not accept the record.
         """
@@ -113,7 +118,9 @@ class RingProducer(AsyncResource):
 
     async def _send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         sent = OutgoingMessage.of(topic, value, self._serializer, **options)
-        await self._connection.check_topic(topic, options.get("partition"))
+        await self._connection.check_topic(
+            topic, options.get("partition"), is_routed=self._is_routed
+        )
         if self._watches or self._open is not None:
             sent = sent.with_id(self._new_id())
             self._remember(sent.id)

@@ -138,6 +138,7 @@ class Session(AsyncResource):
         Raises:
             BadArgument: a worker would not accept the message.
             NoTopic: the topic does not exist.
+            Unrouted: the topic is one of ringfaust's own. One that no route reads is not refused.
             Closed: the session is not started or already closed.
         """
         self._made += 1

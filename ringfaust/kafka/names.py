@@ -1,15 +1,15 @@
 """Every name that ringfaust uses on a Kafka cluster: topics, consumer groups, transactional ids.
 
 No name may change: state, progress and fencing are found by it. Names of producers' topics come
-from `queues.yaml`. The two rules that clients share are in `protocol.names`; `topic_name` is
-re-exported from there.
+from `queues.yaml`. The rules that clients share are in `protocol.names`; `topic_name` and
+`worker_group` are re-exported from there.
 
 A Kafka producer that starts with a transactional id fences the earlier producer with the same id.
 """
 
 from __future__ import annotations
 
-from ringfaust.protocol.names import topic_name
+from ringfaust.protocol.names import topic_name, worker_group
 
 __all__ = [
     "admin_client_id",
@@ -29,11 +29,6 @@ __all__ = [
     "worker_group",
     "worker_protocol",
 ]
-
-
-def worker_group(application: str) -> str:
-    """Return the consumer group of an application's workers."""
-    return application
 
 
 def worker_protocol(fingerprint: str) -> str:

@@ -2,20 +2,99 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from ringfaust.kafka.vendor import use_backoff
-from ringfaust.protocol.status import read_sign_key, sign_key
+from ringfaust.protocol.status import SIGNS, read_key, read_sign_key, sign_key
 from ringfaust.transactional.vendor import stop_client
 
 _PARTITION = 0
 _TIMEOUT_MS = 10_000
 _FETCH_WAIT_MS = 500
+_LOOK_WAIT_MS = 100
+_WORKER = "worker/"
+_TAIL = 2_000
+"""How many of the latest rows are looked through for signs."""
+_ROW_S = 6.0
+"""A worker writes a row about itself every 5 s, whatever its `failover_after_ms`."""
+
+
+class LastSign(NamedTuple):
+    """What is known of the workers of an application."""
+
+    lives: bool
+    """Whether one gives signs of life, or it cannot be known."""
+    time_ms: int = 0
+    """When the last sign was given, in ms since 1970; 0: there is none."""
+
+
+async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: int) -> LastSign:
+    """Find out whether a worker lives.
+
+    A sign is recent if it is younger than `failover_after_ms` by this machine's clock. As that may
+    be wrong, this waits for a new sign if none is: for twice the time between two.
+
+    Args:
+        client: options of any Kafka client.
+        topic: the name of the status topic.
+        failover_after_ms: the workers' setting.
+    """
+    consumer = AIOKafkaConsumer(**client, enable_auto_commit=False, fetch_max_wait_ms=_LOOK_WAIT_MS)
+    where = TopicPartition(topic, _PARTITION)
+    try:
+        await consumer.start()
+        if topic not in await consumer.topics():
+            return LastSign(True)
+        consumer.assign([where])
+        end = (await consumer.end_offsets([where]))[where]
+        begin = (await consumer.beginning_offsets([where]))[where]
+        consumer.seek(where, max(begin, end - _TAIL))
+        signs: dict[str, int] = {}
+        while begin < end and await consumer.position(where) < end:
+            for each in (await consumer.getmany(timeout_ms=_LOOK_WAIT_MS)).get(where, ()):
+                _take(signs, each.key, each.value)
+        last_ms = max(signs.values(), default=0)
+        if time.time_ns() // 1_000_000 - last_ms < failover_after_ms:
+            return LastSign(True, last_ms)
+        wait_s = min(2 * failover_after_ms / SIGNS / 1000, _ROW_S)
+        if signs and all(each.startswith(_WORKER) for each in signs):
+            wait_s = _ROW_S  # of a version without signs
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                async for each in consumer:
+                    if _take(signs, each.key, each.value):
+                        return LastSign(True, max(signs.values()))
+        return LastSign(False, last_ms)
+    except KafkaError:
+        return LastSign(True)
+    finally:
+        await stop_client(consumer)
+
+
+def _take(signs: dict[str, int], key: bytes | None, value: bytes | None) -> bool:
+    """Note a row. Returns whether it shows that a worker lives."""
+    worker = read_sign_key(key)
+    if not worker:
+        row = read_key(key)
+        if row is None or row[0] != "worker":
+            return False
+        worker = f"{_WORKER}{row[1]}"
+    signs.pop(worker, None)
+    if value is None:
+        return False
+    try:
+        signs[worker] = int(json.loads(value)["time_ms"])
+    except (ValueError, TypeError, KeyError):
+        return False
+    return True
 
 
 class SignTopic:

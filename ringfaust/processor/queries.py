@@ -91,6 +91,7 @@ def _list(
         "pulled": accepts_sends(queue.name),
         "exists": state.exists(queue.name),
         "settings": asdict(queue.spec),
+        "own": dict(queue.settings),
         "paused": sorted(queue.paused),
         "bytes": queue.size_bytes,
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,

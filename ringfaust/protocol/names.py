@@ -10,6 +10,11 @@ def topic_name(application: str, role: Role | str) -> str:
     return f"{application}.{role}"
 
 
+def worker_group(application: str) -> str:
+    """Return the consumer group of an application's workers."""
+    return application
+
+
 def client_transactional_id(application: str, client: str) -> str:
     """Return the transactional id of a client. `client` must be unique in the cluster."""
     return f"{application}-{client}"

@@ -36,6 +36,9 @@ def worker_key(worker: str) -> bytes:
 
 
 _SIGN = b"alive/"
+SIGNS = 4
+"""How many signs a worker gives in the time after which a silent one is gone. So one is gone once
+another has given one more than that since its last sign."""
 
 
 def sign_key(worker: str) -> bytes:

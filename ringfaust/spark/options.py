@@ -229,7 +229,9 @@ class RewindOptions(NamedTuple):
     ] = None
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Show what it held at this time: ISO 8601, or ms."),
+        typer.Option(
+            metavar="TIME", help="Show what it held then: 1h (ago), yesterday, or a time."
+        ),
     ] = None
     offset: Annotated[
         str | None,

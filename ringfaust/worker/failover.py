@@ -16,12 +16,10 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.status import SIGNS
 
 log = logging.getLogger(__name__)
 
-SIGNS = 4
-"""How many signs a worker gives in the time after which a silent one is gone. So one is gone once
-another has given one more than that since its last sign."""
 _RETRY_S = 10.0
 _STOP_TIMEOUT_S = 2.0
 

@@ -14,10 +14,11 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from ringfaust.cli import doctor as checks
-from ringfaust.cli.doctor import disk, engine, judge_workers, memory
+from ringfaust.cli.doctor import disk, engine, judge_settings, judge_workers, memory
 from ringfaust.cli.main import main
 from ringfaust.client import StoppedPartition, WorkerStatus
 from ringfaust.config import WorkerConfig
+from ringfaust.core.catalog import Catalog
 from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application
@@ -199,3 +200,17 @@ def test_brokers_that_do_not_answer_are_one_finding(tmp_path: Path) -> None:
     assert "fail  brokers" in result.stdout
     assert "check bootstrap_servers and security" in result.stdout
     assert "Traceback" not in result.output
+
+
+def test_settings_that_differ_from_the_file_are_named() -> None:
+    catalog = Catalog({"orders": {"ring_size": 3}, "by.#": {}}, {})
+    (fine,) = judge_settings({"orders": {"ring_size": 3}, "by.eu": {}}, catalog)
+    assert fine.level == "ok"
+    live = {"orders": {"ring_size": 5}, "by.eu": {"consumer_timeout": 5_000}}
+    (found,) = judge_settings(live, catalog)
+    assert found.level == "warn"
+    assert "'orders': ring_size is 5, the file says 3" in found.text
+    assert "'by.eu': consumer_timeout_ms is 5000, the file says" in found.text
+    assert "`queue reset` takes these back" in found.remedy
+    (back,) = judge_settings({"orders": {}}, catalog)
+    assert "'orders': ring_size is -1, the file says 3" in back.text

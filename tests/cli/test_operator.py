@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,8 @@ MISTAKES = {
     "queue set orders ring_sise=5": "did you mean 'ring_size'",
     "queue set orders ring_size=many": "ring_size = 'many'",
     "queue set orders ring_size": "NAME=VALUE",
+    "queue reset nobody": "unknown_queue 'nobody'",
+    "queue reset orders ring_sise": "did you mean 'ring_size'",
     "queue create orders ring_size=5": "orders",
     "queue pause nobody": "unknown_queue",
     "queue pause orders --what everything": "everything",
@@ -70,7 +73,13 @@ MISTAKES = {
     "partition retry 1": "partition 1 has not stopped: it is serving",
     "partition skip 1 op-in/1/0 --yes": "partition 1 has not stopped: it is serving",
     "trace": "name a message",
-    "trace m --since yesterday": "is not a time",
+    "trace m --since noon": "is not a time",
+    "trace m --since 3600": "'3600' has no unit",
+    "send op-ni x": "did you mean op-in?",
+    "send op-in x --header region": "write headers as NAME=VALUE",
+    "send op-in x --lines": "give no BODY",
+    "receive nobody": "unknown_queue 'nobody'",
+    "receive orders --wait 5": "'5' has no unit",
     "trace m --lake /nowhere": "--lake: /nowhere/silver/records cannot be read",
 }
 """What the message says."""
@@ -80,6 +89,11 @@ ELSEWHERE = {
     "console": "tests/console",
     "init": "tests/cli/test_init_on_a_broker.py",
     "redrive": "tests/broker/test_redrive.py",
+    "context ls": "tests/cli/test_context.py",
+    "context use": "tests/cli/test_context.py",
+    "context show": "tests/cli/test_context.py",
+    "context add": "tests/cli/test_context.py",
+    "context rm": "tests/cli/test_context.py",
     "top": "tests/cli/test_top.py",
 }
 """Commands that are tested there."""
@@ -93,6 +107,7 @@ class Operator:
             "bootstrap_servers": app.servers,
             "application": app.worker_config.application,
         }
+        self.place = f"application {app.worker_config.application} at {app.servers}"
         self._folder = str(app.config_dir)
         self.worked: set[str] = set()
         self.printed_json: set[str] = set()
@@ -103,9 +118,9 @@ class Operator:
         async with Admin(**self.where) as admin:
             await admin.queues()
 
-    def run(self, *arguments: str, status: int = 0) -> str:
+    def run(self, *arguments: str, status: int = 0, given: str | bytes = "") -> str:
         """Run a command; return what it prints to standard output, or to error if it fails."""
-        result = CliRunner().invoke(main, [*arguments, "--config", self._folder])
+        result = CliRunner().invoke(main, [*arguments, "--config", self._folder], input=given)
         assert result.exit_code == status, (result.output, result.exception)
         assert "Traceback" not in result.output
         if status == 0:
@@ -179,11 +194,19 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     table = operator.run("queue", "ls", "by.ls").splitlines()
     assert table[0].split() == ["queue", "partition", "ring", "size", "ready", "added", "evicted"]
     assert table[1].split() == ["by.ls", "1", "2", "2", "3", "1"]
-    assert operator.run("queue", "set", "by.ls", "ring_size=5") == "by.ls: set ring_size = 5\n"
+    done = operator.run("queue", "set", "by.ls", "ring_size=5")
+    assert done == f"by.ls: set ring_size = 5 ({operator.place})\n"
     shown = operator.json("queue", "show", "by.ls")
     assert shown["settings"]["ring_size"] == 5
     assert shown["counts"]["ready"] == 2
-    assert "ring_size" in operator.run("queue", "show", "by.ls")
+    assert shown["own"] == {"ring_size": 5}
+    lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
+    assert ["ring_size", "5", "set", "live"] in lines
+    done = operator.run("queue", "reset", "by.ls", "ring_size")
+    assert done == f"by.ls: took back ring_size ({operator.place})\n"
+    lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
+    assert ["ring_size", "2", "queues.yaml"] in lines
+    assert "nothing to take back" in operator.run("queue", "reset", "by.ls")
 
 
 def test_a_queue_is_created_paused_purged_moved_and_deleted(operator: Operator) -> None:
@@ -210,6 +233,31 @@ def test_ready_messages_move_to_another_queue_of_the_partition(operator: Operato
     operator.run("message", "move", "orders", "mv-2", other)
     found = operator.json("message", "browse", other)
     assert [each["id"] for each in found] == ["mv-1", "mv-2"]
+
+
+def test_messages_are_sent_and_received(operator: Operator) -> None:
+    to = ("send", "op-in", "--header", "to=by.sent", "--key", "k")
+    said = operator.run(*to, "a dozen eggs")
+    assert re.match(r"op-in/\d/\d+: sent to op-in \(application ", said)
+    said = operator.run(*to, "--lines", given="milk\n\nbread\x1b[2J\n")
+    assert re.match(r"2 messages, op-in/\d/\d+ to op-in/\d/\d+: sent to op-in \(app", said)
+    browse = ("receive", "by.sent", "--max", "5")
+    assert operator.run_until("bread", *browse) == "milk\nbread\\x1b[2J\n"
+    found = operator.json("receive", "by.sent")
+    assert (found["value"], found["key"], found["headers"]) == ("milk", "k", {"to": "by.sent"})
+    operator.run(*to, given=b"\xff\x00")
+    operator.run_until("base64:/wA=", *browse)
+    take = ("--max", "2", "--wait", "10s")
+    said = operator.run("receive", "by.sent", "--settle", "release", *take)
+    assert said == "bread\\x1b[2J\nbase64:/wA=\n"
+    counts = operator.json("queue", "show", "by.sent")["counts"]
+    assert (counts["ready"], counts["acked"]) == (2, 0)
+    assert operator.run("receive", "by.sent", "--settle", "ack", *take) == said
+    assert operator.json("queue", "show", "by.sent")["counts"]["acked"] == 2
+    assert operator.run("receive", "by.sent", "--settle", "ack", "--wait", "1ms", status=1) == (
+        f"0 messages of by.sent acked ({operator.place})\n"
+    )
+    assert "there is nothing to send" in operator.run(*to, status=2)
 
 
 def test_messages_are_browsed_shown_and_removed(operator: Operator) -> None:
@@ -292,8 +340,11 @@ def test_evicted_messages_are_shown_counted_and_redriven(operator: Operator) -> 
     assert "1 message would be sent again" in planned
     evicts = "A ring that is full evicts its oldest message for each one that enters."
     assert evicts in planned
-    assert f"{evicts} Nothing was changed: add --yes" in operator.run(*one, status=2)
-    assert operator.run(*one, "-y") == "1 message sent again to the queues they were in\n"
+    asked = operator.run(*one, status=2)
+    assert f"{evicts} That is in the application {operator.where['application']} at " in asked
+    assert "Nothing was changed: add --yes" in asked
+    sent = operator.run(*one, "-y")
+    assert sent.startswith("1 message sent again to the queues they were in (application ")
     told = operator.run_until("redriven once", "trace", "g-1")
     assert "Then it was redriven to queue by.gone (number 5)." in told
     result = operator.json(*one, "-y")
@@ -430,4 +481,4 @@ def test_every_operators_command_has_run(
         if any("--application" in each.opts for each in command.params)
     }
     assert operator.worked == (expected | OUTPUTS.keys()) - ELSEWHERE.keys()
-    assert operator.printed_json == OUTPUTS.keys()
+    assert operator.printed_json == OUTPUTS.keys() - ELSEWHERE.keys()

@@ -19,8 +19,10 @@ from ringfaust.client import (
     RingConsumer,
     RingProducer,
     Session,
+    Unrouted,
 )
 from ringfaust.client.brokers import KafkaBrokers
+from ringfaust.client.connection import Connection
 from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol import headers as h
@@ -201,3 +203,51 @@ def test_unknown_options_are_reported() -> None:
             kind(bootstrap_server="127.0.0.1:9092")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="pririty"):
         OutgoingMessage.of("t", "x", pririty=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.kafka
+async def test_a_topic_that_no_route_reads_is_refused(harness: ClientHarness) -> None:
+    async with harness.producer() as producer:
+        await producer.send(harness.to, "x", partition=0, **harness.for_queue())
+        await harness.counts(added=1)
+        with pytest.raises(Unrouted) as refused:
+            await producer.send(f"{harness.to}s", "x")
+    said = str(refused.value)
+    assert refused.value.routed == (harness.keyed, harness.to)
+    assert f"topic {harness.to}s is read by no route of the application" in said
+    assert f"Routed topics: {harness.keyed}, {harness.to}; did you mean {harness.to}?" in said
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "role", ["control", "dispatched", "evicted", "dead", "status", "changelog"]
+)
+async def test_a_topic_of_ringfaust_itself_is_refused(harness: ClientHarness, role: str) -> None:
+    own = f"{harness.app.worker_config.application}.{role}"
+    await harness.listing()
+    async with harness.producer(any_topic=True) as producer, Session(**harness.where) as session:
+        for send in (producer.send, session.send):
+            with pytest.raises(
+                Unrouted, match=f"topic {own} belongs to the application"
+            ) as refused:
+                await send(own, "x")
+            assert refused.value.routed == (harness.keyed, harness.to)
+
+
+@pytest.mark.kafka
+async def test_the_brokers_are_asked_for_routes_once_for_a_topic(
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    brokers = type(Connection(harness.where).brokers)
+    ask = brokers.subscribed_topics
+
+    async def counted(*args: Any) -> frozenset[str]:
+        asked.append(args)
+        return await ask(*args)
+
+    monkeypatch.setattr(brokers, "subscribed_topics", counted)
+    async with harness.producer() as producer:
+        for _ in range(3):
+            await producer.send(harness.to, "x", partition=0, **harness.for_queue())
+    assert len(asked) == 1

@@ -59,6 +59,7 @@ def queue_details(name: str, **counts: int) -> QueueDetails:
     return QueueDetails(
         queue=name, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
         settings={"ring_size": 10, "durable": True, "redelivery_multiplier": 1.0, "evict": "head"},
+        own={},
         paused=(), pulled=True, size_bytes=0, oldest_ms=0, consumers=(),
     )  # fmt: skip
 

@@ -158,10 +158,11 @@ class Reader:
 
 
 def like(line: str) -> str:
-    """A line without what differs each time: times, sizes, deliveries, and widths of columns."""
+    """A line without what differs each time: times, sizes, deliveries, places, column widths."""
     times = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?Z|\d+(\.\d)? (s|min)\b"
     sizes = r"\b\d+(?= bytes)|(?<=delivery )\d+"
-    return " ".join(re.sub(f"{times}|{sizes}", "T", line).split())
+    place = r"application \S+ at [\w.:]+"
+    return " ".join(re.sub(f"{times}|{sizes}|{place}", "T", line).split())
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def _of_operators(
     queue: st.SearchStrategy[str], settings: st.SearchStrategy[Any]
 ) -> list[Commands]:
     return [
-        st.builds(c.Configure, queue, settings | s.BAD_SETTINGS),
+        st.builds(c.Configure, queue, settings | s.BAD_SETTINGS | s.TAKEN_BACK),
         st.builds(c.CreateQueue, queue, settings),
         st.builds(c.DeleteQueue, queue),
         st.builds(c.Pause, queue, s.WHAT),

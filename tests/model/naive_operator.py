@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from ringfaust.core import commands as c
+from ringfaust.core.settings import QueueSpec
 from tests.model.naive_parts import Refuse, need
 from tests.model.naive_queue import Message, Queue
 from tests.model.naive_xids import Deciding
+
+_SETTINGS = {each.name for each in fields(QueueSpec)}
 
 
 class Operating(Deciding):
@@ -62,9 +67,12 @@ class Operating(Deciding):
     def on_Configure(self, do: c.Configure) -> None:
         q = self.queue(do.queue)
         own = {**q.own, **do.settings}
+        back = [name for name, value in do.settings.items() if value is None and name in _SETTINGS]
+        own = {name: value for name, value in own.items() if name not in back}
         spec = self.spec(do.queue, own)
         q.own, q.spec = own, spec
-        self.say("configured", q, dict(do.settings), False)
+        now = {name: getattr(spec, name) for name in back}
+        self.say("configured", q, {**do.settings, **now}, False)
         if not spec.dedup_window:
             q.sent = {}
         self.expire(q)

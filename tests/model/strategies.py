@@ -103,6 +103,9 @@ BAD_SETTINGS = st.sampled_from(
         *({"selector": each} for each in BAD_SELECTORS),
     ]
 )  # fmt: skip
+TAKEN_BACK = st.sampled_from(
+    [{"ring_size": None}, {"ring_size": None, "max_attempts": 2}, {"nonsense": None}]
+)
 BAD_ADDRESS_SETTINGS = st.sampled_from(
     [{"retroactive_count": -1}, {"retroactive_count": True}, {"routing": "broadcast"}, {"n": 1}]
 )

@@ -220,7 +220,6 @@ def test_a_diff_backwards_or_across_partitions_is_refused(lines: DataFrame) -> N
     [
         ("0/1234", AtStep(0, 1234)),
         ("orders.eu/3/12", AtOffset("orders.eu", 3, 12)),
-        ("1700000000000", AtTime(1_700_000_000_000)),
         ("1970-01-01T00:00:01.5", AtTime(1_500)),
         ("1970-01-01T01:00:01+01:00", AtTime(1_000)),
     ],
@@ -229,9 +228,9 @@ def test_the_form_of_a_moment_decides_its_kind(text: str, moment: Moment) -> Non
     assert read_moment(text) == moment
 
 
-@pytest.mark.parametrize("text", ["yesterday", "0/x", "/0/1", "a/b/c", "a/0/1/2", ""])
+@pytest.mark.parametrize("text", ["1700000000000", "noon", "0/x", "/0/1", "a/b/c", "a/0/1/2", ""])
 def test_an_invalid_moment_is_refused(text: str) -> None:
-    with pytest.raises(BadMoment, match="is not a"):
+    with pytest.raises(BadMoment, match="is not a|has no unit"):
         read_moment(text)
 
 

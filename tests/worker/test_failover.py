@@ -9,8 +9,9 @@ import pytest
 
 from ringfaust import cancellation
 from ringfaust.kafka.admin import BrokerUnreachable
+from ringfaust.protocol.status import SIGNS
 from ringfaust.worker import failover
-from ringfaust.worker.failover import SIGNS, Failover, Peers
+from ringfaust.worker.failover import Failover, Peers
 
 
 def gone_after(*signs: str) -> list[str]:

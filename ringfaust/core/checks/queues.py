@@ -18,6 +18,7 @@ from ringfaust.core.checks.refusal import (
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import SCHEDULED, Queue
+from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.core.transitions.opening import find_address
 from ringfaust.core.transitions.operating import (
     CONFIGURE,
@@ -99,7 +100,7 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
         work.state.catalog.spec(name, create.settings)
     except BadSetting as error:
         raise bad(name, str(error)) from error
-    check_given_selector(work, name, str(create.settings.get("selector", "")))
+    check_given_selector(work, name, str(create.settings.get("selector") or ""))
     stages = [Stage(CREATE, "", (name, create.settings, address))]
     return stages if address is None else [*stages, Stage(COPY, name)]
 
@@ -118,16 +119,21 @@ def _check_room(work: Work, address: Address, queue: str) -> None:
 
 
 def configure(work: Work, configure: c.Configure) -> list[Stage]:
-    """Change settings of a queue (R5, R11, R90)."""
+    """Change settings of a queue, or take back those that are None (R5, R11, R90)."""
     queue = known_queue(work, configure.queue)
     settings = {**queue.settings, **configure.settings}
+    taken_back = [each for each in FIELD_NAMES if each in settings and settings[each] is None]
+    for each in taken_back:
+        del settings[each]
     try:
         spec = work.state.catalog.spec(queue.name, settings)
     except BadSetting as error:
         raise bad(queue.name, str(error)) from error
-    check_given_selector(work, queue.name, str(configure.settings.get("selector", "")))
+    check_given_selector(work, queue.name, str(configure.settings.get("selector") or ""))
+    # What is said holds by itself: who replays the events does not have the file.
+    told = {**configure.settings, **{each: getattr(spec, each) for each in taken_back}}
     return [
-        Stage(CONFIGURE, queue.name, (configure.settings, settings, spec)),
+        Stage(CONFIGURE, queue.name, (told, settings, spec)),
         Stage(EXPIRE, queue.name),
         Stage(FIT, queue.name),
     ]

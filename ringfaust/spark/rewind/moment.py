@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.errors import RingfaustError
+from ringfaust.times import moment_ms
 
 
 class BadMoment(RingfaustError):
@@ -55,21 +57,15 @@ ResolvedMoment = AtStep | AtTime
 
 
 def read_time(text: str) -> AtTime:
-    """Parse milliseconds since 1970, or ISO 8601 (UTC unless it has a time zone).
+    """Parse a time; see `times.moment_ms`.
 
     Raises:
-        BadMoment: the text is neither.
+        BadMoment: the text is none.
     """
-    if text.isascii() and text.isdigit():
-        return AtTime(int(text))
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadMoment(
-            f"{text!r} is not a time: use 2026-03-01T12:00:00, with a time zone unless it is UTC, "
-            "or milliseconds since 1970"
-        ) from None
-    return AtTime(round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+        return AtTime(moment_ms(text, time.time_ns() // 1_000_000))
+    except ValueError as error:
+        raise BadMoment(str(error)) from None
 
 
 def read_step(text: str) -> AtStep:

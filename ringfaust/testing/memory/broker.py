@@ -188,6 +188,10 @@ class MemoryBroker:
         """A transactional producer of this broker."""
         return MemoryWriter(self)
 
+    async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
+        """What the worker reads."""
+        return self._worker.inputs
+
     def write(
         self, records: Sequence[OutgoingRecord], writer: MemoryProducer
     ) -> list[FetchedRecord]:

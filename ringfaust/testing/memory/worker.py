@@ -102,6 +102,8 @@ class MemoryWorker:
             log_is_clock=False,
             partitions=partitions,
         )
+        self.inputs = frozenset(each.topic for each in (*direct, *repartitioned))
+        """The topics of the routes."""
         inputs = (config.control_topic, config.repartition_topic, *(r.topic for r in direct))
         catalog = queues.catalog()
         self._partitions = []
