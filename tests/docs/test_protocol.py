@@ -147,6 +147,7 @@ EFFECTS: tuple[e.Effect, ...] = (
     e.Detached("q", "me", False),
     e.Configured("q", {}, True),
     e.Paused("q", "dispatch", True),
+    e.Applied("", 3, "ann", "text"),
     e.Deleted("q", Counts().as_dict()),
     e.Refused("q", Refusal.BAD_COMMAND, "me", "text"),
 )
