@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from ringfaust.cli.applying import AppliedRevision, Diff, ShownRevision
 from ringfaust.cli.configuration import CheckedConfig, ShownSetting
 from ringfaust.cli.dead import DeadDetails, EvictedCount
 from ringfaust.cli.finding import Finding
@@ -70,6 +71,9 @@ OUTPUTS: dict[str, Any] = {
     "config check": CheckedConfig,
     "config show": list[ShownSetting],
     "doctor": list[Finding],
+    "apply": AppliedRevision,
+    "diff": Diff,
+    "history": list[ShownRevision],
     "trace": Trace,
 }
 """The type of what each command prints with `--json`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import inspect
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -178,6 +181,14 @@ def confirm(what: str, *, yes: bool) -> None:
         raise NotConfirmed(f"{what} Nothing was changed: add --yes to confirm.")
     if not typer.confirm(visible(f"{what} Go on?")):
         raise NotConfirmed("Nothing was changed.")
+
+
+def operator() -> str:
+    """Who runs this command, for the log: the user and the machine."""
+    user = "unknown"
+    with suppress(OSError, KeyError):  # there is no such user, in a container for example
+        user = getpass.getuser()
+    return f"{user}@{socket.gethostname()}"[:200]
 
 
 # --- printing -------------------------------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +14,7 @@ from ringfaust.cli.operate import (
     Target,
     Yes,
     confirm,
+    operator,
     print_fields,
     print_json,
     print_table,
@@ -185,11 +183,3 @@ def skip(
     confirm(f"This moves {at} to the dead topic, unprocessed.", yes=yes)
     with_admin(target, lambda admin: admin.skip_record(name, at, by=operator()))
     say(f"partition {name} is running again; {at} is in the dead topic with the reason skipped")
-
-
-def operator() -> str:
-    """Who runs this command, for the log: the user and the machine."""
-    user = "unknown"
-    with suppress(OSError, KeyError):  # there is no such user, in a container for example
-        user = getpass.getuser()
-    return f"{user}@{socket.gethostname()}"[:200]

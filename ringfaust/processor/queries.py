@@ -293,7 +293,7 @@ def _summary(state: State, name: str) -> Answer:
         )  # fmt: skip
     else:
         row = state.queue_rows.get(name)
-        spec = state.catalog.spec(name, row.settings if row else {})
+        spec = state.catalog.spec_of_stored(name, row.settings if row else {})
         counts = Counts(*row.counts) if row else Counts()
         paused, attached = set(row.paused if row else ()), row.attached if row else 0
     return {
