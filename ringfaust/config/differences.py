@@ -29,16 +29,14 @@ class Difference:
     def __str__(self) -> str:
         mark = {"added": "+", "removed": "-"}.get(self.what, "~")
         names = sorted({*self.before, *self.now})
-        texts = [
-            f"{name}: {_field(self.before, name)}{' -> ' if self.what == 'changed' else ''}"
-            f"{_field(self.now, name)}"
-            for name in names
-        ]
+        texts = [f"{name}: {self._change(name)}" for name in names]
         return f"{mark} {self.section} {self.name}  {', '.join(texts)}".rstrip()
 
-
-def _field(fields: Mapping[str, Any], name: str) -> str:
-    return str(fields[name]) if name in fields else ""
+    def _change(self, name: str) -> str:
+        if self.what == "changed":
+            was, has = (str(each.get(name, "default")) for each in (self.before, self.now))
+            return f"{was} -> {has}"
+        return str({**self.before, **self.now}[name])
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
