@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import InUse, configuration_in_use
 from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.checkpoints import is_finished, last_planned
@@ -80,7 +82,7 @@ def run(
 
     Args:
         worker: names brokers and topics.
-        queues: routes and queues.
+        queues: routes and queues; what was applied counts in their place (R128).
         settings: of the job.
 
     Returns:
@@ -94,18 +96,28 @@ def run(
         OldSpark: this version of Spark cannot keep the state.
         JobFailed: Spark ended the job with an error.
     """
-    problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
-    if problems:
-        raise WrongTopics(problems)
+    asyncio.run(_check(worker, queues))  # first of all: whether the brokers can be reached
+    used = asyncio.run(configuration_in_use(worker, queues))
+    queues = used.queues
+    if used.note:
+        print(used.note, file=sys.stderr, flush=True)
+        asyncio.run(_check(worker, queues))
     if settings.from_worker:
         asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
     with brief_errors(), stop_requested() as requested:
         begin = _initial_state(spark, worker, queues, settings) if settings.from_worker else {}
-        summary = _run_queries(spark, worker, queues, settings, begin=begin, requested=requested)
+        summary = _run_queries(spark, worker, used, settings, begin=begin, requested=requested)
     spark.stop()
     return summary
+
+
+async def _check(worker: WorkerConfig, queues: QueuesConfig) -> None:
+    """Raise `WrongTopics` if the topics do not have the required settings."""
+    problems = [p for p in await check_topics(worker, queues) if p.severity == "error"]
+    if problems:
+        raise WrongTopics(problems)
 
 
 def run_move_to_worker(
@@ -144,12 +156,13 @@ def _initial_state(
 def _run_queries(
     spark: SparkSession,
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     settings: RingOptions,
     *,
     begin: dict[str, Any],
     requested: Callable[[], bool],
 ) -> str:
+    queues = used.queues
     wanted = CheckpointIdentity(
         application=worker.application,
         partitions=worker.partitions,
@@ -165,9 +178,9 @@ def _run_queries(
         worker=worker, query=identity.query, tasks=identity.tasks, inputs=frozenset(direct)
     )
     asyncio.run(claim_outputs(target, has_begun=begun))
-    starts = record_start(spark, settings.checkpoint, worker, queues, direct)
+    starts = record_start(spark, settings.checkpoint, worker, used, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
-    start = partial(start_job, spark, worker, queues, starts=starts, target=target)
+    start = partial(start_job, spark, worker, used, starts=starts, target=target)
     query = start(settings, **begin)
     read = ReadOffsets(worker, repartitioned)
     monitor = JobMonitor(worker)

@@ -27,7 +27,7 @@ from typing import Any
 
 from ringfaust.core import commands as c
 from ringfaust.core.address import SEPARATOR, address_of, queue_name
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.core.model import Refusal
 from ringfaust.core.patterns import is_pattern
 from ringfaust.errors import BadSetting
@@ -265,7 +265,10 @@ class KafkaScenarioHost:
     def _applied(self, apply: c.Apply) -> dict[str, Any]:
         """The configuration that all files share, with what the file declares under its names."""
         revision = self._first_revision + apply.revision
-        self._partition.revision = max(self._partition.revision, revision)
+        if revision > self._partition.revision:
+            with suppress(BadSetting):  # the worker has to refuse it
+                self._catalog = catalog_of(apply.configuration)
+                self._partition.revision = revision
         whole = dict(self._partition.document)
         given = apply.configuration
         for section in given.keys() - {"routes"}:
