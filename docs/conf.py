@@ -46,7 +46,10 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "docs/tutorials/README": {"": ("[1-9]*",)},
     "docs/how-to/README": {
-        "": ("deploy-a-worker", "queue-between-programs", "account-for-evictions")
+        "": (
+            "deploy-a-worker", "change-the-configuration", "queue-between-programs",
+            "account-for-evictions",
+        )
     },
     "docs/adr/README": {"": ("0*",)},
 }  # fmt: skip
