@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringfaust.config import load
+from ringfaust.config.applied import InUse
 from ringfaust.config.topics import create_topics
 from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol import headers as h
@@ -191,7 +192,9 @@ def run(spark: SparkSession, folder: Path, kind: str, round_: int) -> float:
     if kind != "ring":
         patched.RingOperator = lambda _, target, keys: Baseline(target, keys, BASELINES[kind])
     try:
-        return _rate(job.start_job(spark, worker, queues, settings, starts=[], target=target))
+        return _rate(
+            job.start_job(spark, worker, InUse(queues, queues), settings, starts=[], target=target)
+        )
     finally:
         patched.RingOperator = operator
 

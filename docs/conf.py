@@ -47,8 +47,9 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/tutorials/README": {"": ("[1-9]*",)},
     "docs/how-to/README": {
         "": (
-            "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down", "change-a-ring-size",
-            "delete-a-message", "queue-between-programs", "account-for-evictions",
+            "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down", "change-the-configuration",
+            "change-a-ring-size", "delete-a-message", "queue-between-programs",
+            "account-for-evictions",
         )
     },
     "docs/adr/README": {"": ("0*",)},

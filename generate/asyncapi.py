@@ -80,7 +80,7 @@ def _message(topic: TopicDeclaration) -> dict[str, Any]:
         message["headers"] = {"type": "object", "properties": properties}
     if schema := _SCHEMAS.get(topic.role):
         message["payload"] = {"$ref": schema}
-    elif topic.role is Role.STATUS:  # rows gain fields over time
+    elif topic.role in (Role.STATUS, Role.CONFIGURATION):  # rows gain fields over time
         message["payload"] = {"type": ["object", "null"]}
     else:
         message["contentType"] = "application/octet-stream"

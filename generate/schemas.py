@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from ringfaust.cli.applying import AppliedRevision, Diff, ShownRevision
 from ringfaust.cli.configuration import CheckedConfig, ShownSetting
 from ringfaust.cli.context import ListedContext
 from ringfaust.cli.dead import DeadDetails, EvictedCount
@@ -73,6 +74,9 @@ OUTPUTS: dict[str, Any] = {
     "config show": list[ShownSetting],
     "context ls": list[ListedContext],
     "doctor": list[Finding],
+    "apply": AppliedRevision,
+    "diff": Diff,
+    "history": list[ShownRevision],
     "trace": Trace,
     "receive": ReceivedMessage,
 }

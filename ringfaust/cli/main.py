@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfaust import __version__, compiled
+from ringfaust.cli import applying
 from ringfaust.cli.configuration import config
 from ringfaust.cli.consumer import consumer
 from ringfaust.cli.context import context
@@ -48,6 +49,7 @@ main = group(
 topics = group("Inspect, create and verify the topics of an application.")
 main.command()(send)
 main.command()(receive)
+applying.add_to(main)
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")

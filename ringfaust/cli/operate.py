@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import inspect
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -221,6 +224,14 @@ def approve(target: Target, *, yes: bool) -> None:
 def changed(target: Target, what: str) -> None:
     """Say what was changed, and where."""
     say(f"{what} ({target.where()})")
+
+
+def operator() -> str:
+    """Who runs this command, for the log: the user and the machine."""
+    user = "unknown"
+    with suppress(OSError, KeyError):  # there is no such user, in a container for example
+        user = getpass.getuser()
+    return f"{user}@{socket.gethostname()}"[:200]
 
 
 # --- printing -------------------------------------------------------------------------------------

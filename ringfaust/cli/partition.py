@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +16,7 @@ from ringfaust.cli.operate import (
     approve,
     changed,
     confirm,
+    operator,
     print_fields,
     print_json,
     print_table,
@@ -190,11 +188,3 @@ def skip(
         target,
         f"partition {name} is running again; {at} is in the dead topic with the reason skipped",
     )
-
-
-def operator() -> str:
-    """Who runs this command, for the log: the user and the machine."""
-    user = "unknown"
-    with suppress(OSError, KeyError):  # there is no such user, in a container for example
-        user = getpass.getuser()
-    return f"{user}@{socket.gethostname()}"[:200]

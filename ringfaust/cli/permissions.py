@@ -31,8 +31,10 @@ class Operation(IntEnum):
         return self.name.title().replace("_", "")
 
 
-_READ = {Role.PRODUCER, Role.CONTROL, Role.HOP, Role.CHANGELOG, Role.STATUS}
-_NOT_WRITTEN = {Role.PRODUCER, Role.CONTROL}
+_READ = {
+    Role.PRODUCER, Role.CONTROL, Role.HOP, Role.CHANGELOG, Role.STATUS, Role.CONFIGURATION,
+}  # fmt: skip
+_NOT_WRITTEN = {Role.PRODUCER, Role.CONTROL, Role.CONFIGURATION}
 _GROUP = (Operation.READ, Operation.DESCRIBE)
 
 

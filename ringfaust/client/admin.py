@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Unpack
 
+from ringfaust.client import configuring
+from ringfaust.client.configuring import Applied
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import (
@@ -19,6 +21,7 @@ from ringfaust.client.inspected import (
 )
 from ringfaust.client.locate import UNKNOWN_QUEUE
 from ringfaust.client.resource import AsyncResource
+from ringfaust.core.catalog import Configuration
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
 
@@ -263,6 +266,53 @@ class Admin(AsyncResource):
             )
             for name, parts in sorted(found.items())
         ]
+
+    # --- the configuration -----------------------------------------------------------------------
+
+    async def configuration(self) -> dict[int, Configuration]:
+        """Return the configuration that each partition uses (R128), by number.
+
+        Raises:
+            NoAnswer: a partition has no worker.
+        """
+        return await configuring.present_configurations(self._connection)
+
+    async def history(self) -> list[Configuration]:
+        """Return what was applied, in order: the last 100 revisions, and what was before them.
+
+        Raises:
+            NotApplied: the configuration topic does not exist.
+        """
+        return await configuring.applied_revisions(self._connection)
+
+    async def apply(
+        self,
+        document: Mapping[str, Any],
+        *,
+        who: str = "",
+        text: str = "",
+        after: int | None = None,
+        is_stopped: bool = False,
+    ) -> Applied:
+        """Apply a configuration to all partitions or to none (R128).
+
+        Args:
+            document: the content of a `queues.yaml` that is valid: `routes`, `queues`, `addresses`
+                and `settings`; at most 256 KiB as JSON.
+            who: who applies it.
+            text: what it changes, or why.
+            after: the revision that it is meant to follow; None: the newest.
+            is_stopped: no worker runs. Then the routes may change, and nobody is waited for.
+
+        Raises:
+            NotApplied: another revision was applied meanwhile, or the routes change.
+            BadArgument: it is too large, or not a configuration.
+            NoAnswer: a partition has no worker.
+            OutcomeUnknown: the brokers failed while it was written.
+        """
+        return await configuring.apply(
+            self._connection, document, who=who, text=text, after=after, is_stopped=is_stopped
+        )
 
     # --- changing queues -------------------------------------------------------------------------
 

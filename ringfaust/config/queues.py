@@ -16,7 +16,7 @@ from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name, row_bytes
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.core.patterns import is_pattern
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import (
@@ -243,10 +243,17 @@ class QueuesConfig(ConfigModel):
             group.append(Route(route.topic, route.queue))
         return direct, repartitioned
 
+    def document(self) -> dict[str, Any]:
+        """Return the whole content as plain values, as the log has it (R128)."""
+        return {
+            "routes": [route.model_dump() for route in self.routes],
+            "queues": self.queues,
+            "addresses": {
+                name: given.model_dump(exclude_unset=True) for name, given in self.addresses.items()
+            },
+            "settings": self.settings,
+        }
+
     def catalog(self) -> Catalog:
         """Return the declared queues and addresses with their settings, for the engine."""
-        return Catalog(
-            self.queues,
-            self.settings,
-            {name: given.model_dump(exclude_unset=True) for name, given in self.addresses.items()},
-        )
+        return catalog_of(self.document())

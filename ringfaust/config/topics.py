@@ -92,6 +92,8 @@ What = Literal[
 ]  # fmt: skip
 _WARNINGS = {"copies", "in_sync"}
 """What a worker can run with, even in its own topics."""
+_OPTIONAL = {Role.STATUS, Role.CONFIGURATION}
+"""Topics without which a worker can do its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +254,10 @@ def problems(topic: WantedTopic, existing: ExistingTopic | None) -> Iterator[Top
 
 def _problem(topic: WantedTopic, what: What, text: str) -> TopicProblem:
     # A producer's topic is not ours to judge: only what makes it unusable is an error. And a worker
-    # that cannot publish its status still does its work.
+    # that cannot publish its status, or to which nothing can be applied, still does its work.
     role = topic.declaration.role
     is_usable = role is Role.PRODUCER and what not in ("missing", "partitions")
-    is_warning = what in _WARNINGS or is_usable or role is Role.STATUS
+    is_warning = what in _WARNINGS or is_usable or role in _OPTIONAL
     return TopicProblem(topic.name, what, "warning" if is_warning else "error", text)
 
 

@@ -1,4 +1,4 @@
-"""The overview, transactions, and logging in."""
+"""The overview, transactions, the configuration, and logging in."""
 
 from __future__ import annotations
 
@@ -73,6 +73,20 @@ async def _queues(request: web.Request, look: Look | None) -> dict[str, Any]:
             number=whole(request, "page", 1),
         )  # fmt: skip
     return {"found": found, "search": search, "show": show, "sort": sort, "order": order}
+
+
+@ROUTES.get("/configuration")
+async def configuration(request: web.Request) -> web.Response:
+    """Which revision the partitions use, who has applied it, and those before (R128)."""
+    admin = await backend_of(request).admin()
+    used, revisions = await asyncio.gather(admin.configuration(), admin.history())
+    newest = max(used.values(), key=lambda each: each.revision, default=None)
+    behind = [
+        (number, each.revision)
+        for number, each in used.items()
+        if newest and each.revision != newest.revision
+    ]
+    return page(request, "configuration.jinja", newest=newest, behind=behind, revisions=revisions)
 
 
 @ROUTES.get("/transactions")

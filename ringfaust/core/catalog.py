@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ringfaust.core.address import SEPARATOR, queue_name
 from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.core.settings import AddressSpec, QueueSpec
+from ringfaust.errors import BadSetting
 
 Fields = Mapping[str, object]
 _Table = list[tuple[Pattern, Mapping[str, Any]]]
@@ -119,6 +120,50 @@ class Catalog:
             for name, fields in given.get(SUBSCRIPTIONS, {}).items():
                 declared[name] = {**declared.get(name, {}), **fields}
         return declared
+
+    def spec_of_stored(self, name: str, own: Fields) -> QueueSpec:
+        """As `spec`, of a queue that has had these settings under another configuration.
+
+        A ring of 0 that was set at runtime does not fit without `compat: artemis`: it is left out.
+        """
+        try:
+            return self.spec(name, own)
+        except BadSetting:
+            return self.spec(name, {each: own[each] for each in own if each != "ring_size"})
+
+
+class Configuration(NamedTuple):
+    """The whole of `queues.yaml`, as it was applied (R128)."""
+
+    revision: int
+    """Counts up with each `apply`; 0: that of the host, nothing was applied."""
+    document: Mapping[str, Any]
+    """`routes`, `queues`, `addresses` and `settings`."""
+    who: str = ""
+    """Who has applied it."""
+    text: str = ""
+    """What it changed, or why."""
+    applied_ms: int = 0
+
+    def catalog(self) -> Catalog:
+        """What it declares.
+
+        Raises:
+            BadSetting: a setting is unknown or its value is invalid.
+        """
+        return catalog_of(self.document)
+
+
+def catalog_of(document: Mapping[str, Any]) -> Catalog:
+    """What the content of a `queues.yaml` declares.
+
+    Raises:
+        BadSetting: a setting is unknown or its value is invalid.
+    """
+    queues, settings, addresses = (
+        document.get(each, {}) for each in ("queues", "settings", "addresses")
+    )
+    return Catalog(queues, settings, addresses)
 
 
 def _spec(given: Iterable[Fields]) -> QueueSpec:

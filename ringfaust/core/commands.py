@@ -258,6 +258,19 @@ class DeliverNow(NamedTuple):
     message: str
 
 
+class Apply(NamedTuple):
+    """Use another configuration in the partition: the whole of `queues.yaml` (R128)."""
+
+    revision: int
+    """Its number, above that of the present one."""
+    configuration: Mapping[str, Any]
+    """`routes`, `queues`, `addresses` and `settings`, as in queues.yaml."""
+    who: str = ""
+    """Who applies it."""
+    text: str = ""
+    """What it changes, or why."""
+
+
 class Sweep(NamedTuple):
     """Let time act: expiry, due messages, leases and consumer timeouts (R12, R13, R32, R50).
 
@@ -274,5 +287,5 @@ Command = (
     Send | Attach | Subscribe | Credit | Heartbeat | Ack | AckMany | Release | Reject | Detach
     | Recover | Rollback | Begin | Prepare | Commit | RollbackXid | Start | CreateQueue | Configure
     | ConfigureAddress | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled
-    | DeliverNow | Sweep
+    | DeliverNow | Apply | Sweep
 )  # fmt: skip

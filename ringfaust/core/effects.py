@@ -178,6 +178,18 @@ class ConfiguredAddress(NamedTuple):
     settings: Mapping[str, object]
 
 
+class Applied(NamedTuple):
+    """The partition uses another configuration from here on (R128)."""
+
+    queue: str
+    """Always empty: the effect concerns the partition."""
+    revision: int
+    who: str
+    """Who has applied it."""
+    text: str
+    """What it changes, or why."""
+
+
 class Deleted(NamedTuple):
     """A queue was deleted; its final counts (R90)."""
 
@@ -201,5 +213,5 @@ class Refused(NamedTuple):
 Effect = (
     Added | Scheduled | Due | Dispatched | Acked | Returned | Evicted | Expired | Lost | Unrouted
     | Pending | Decided | Dead | Removed | MovedOut | Attached | Detached | Configured
-    | ConfiguredAddress | Paused | Deleted | Refused
+    | ConfiguredAddress | Paused | Applied | Deleted | Refused
 )  # fmt: skip

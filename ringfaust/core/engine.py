@@ -68,6 +68,7 @@ _CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
     c.Move: queues.move,
     c.CancelScheduled: queues.cancel_scheduled,
     c.DeliverNow: queues.deliver_now,
+    c.Apply: queues.apply,
     c.Sweep: queues.sweep,
 }
 """What checks a command."""
@@ -119,11 +120,14 @@ _STAGES: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
 _PARTITION_AT_ONCE: Final[dict[str, Callable[[Work, Stage], None]]] = {
     operating.CREATE: operating.create_stage,
     operating.CONFIGURE_ADDRESS: operating.configure_address_stage,
+    of_queues.APPLY: of_queues.apply_stage,
     of_xids.BEGIN: of_xids.begin_stage,
     of_xids.PREPARE: of_xids.prepare_stage,
     of_xids.HOLD_SEND: of_xids.hold_send_stage,
 }
 _PARTITION_STAGES: Final[dict[str, Callable[[Work, Stage], None]]] = {
+    of_queues.KEEP_LESS: of_queues.keep_less_stage,
+    of_queues.TAKE_UP: of_queues.take_up_stage,
     of_xids.COMMIT: of_xids.commit_stage,
     of_xids.UNDO: of_xids.undo_stage,
     sending.PUBLISH: sending.publish_stage,

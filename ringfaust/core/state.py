@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.address import Address, AddressRow, address_of
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.model import Unfinished
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Rows, Store, TableWrites, WriteSet
@@ -27,9 +27,18 @@ class State:
     """What the engine works on. A host takes `writes`, commits them, and calls `committed`."""
 
     def __init__(self, store: Store, catalog: Catalog, *, refill: int = limits.REFILL) -> None:
-        """`refill`: rows read from the store at a time."""
+        """Read what is there.
+
+        Args:
+            store: the committed state.
+            catalog: what the host declares, as long as no configuration was applied (R128).
+            refill: rows read from the store at a time.
+        """
         self.write_set = WriteSet(store, refill)
-        self.catalog = catalog
+        self._configuration_rows = Rows(self.write_set, Kind.CONFIGURATION, "")
+        self.configuration: Configuration | None = self._configuration_rows.get(0)
+        """The one that was applied last; None: none was."""
+        self.catalog = catalog if self.configuration is None else self.configuration.catalog()
         self.queues: dict[str, Queue] = {}
         """Decoded queues, by name; those that were changed longest ago come first."""
         self.changed_queues: dict[Queue, None] = {}
@@ -37,7 +46,9 @@ class State:
         self.addresses: dict[str, Address] = {}
         """Decoded addresses, by name."""
         self._changed_addresses: dict[Address, None] = {}
-        self._address_rows = Rows(self.write_set, Kind.ADDRESS, "")
+        self._undeclared: dict[str, Address] = {}
+        """Addresses that are no longer declared, and have changes that the store does not have."""
+        self.address_rows = Rows(self.write_set, Kind.ADDRESS, "")
         self.xids = Ordered(self.write_set, Kind.XID, "", fresh=False)
         """Undecided distributed transactions, in order of begin (R81)."""
         self.wakes = Ordered(self.write_set, Kind.WAKE, "", fresh=False, row_bytes=TIMED_ROW_BYTES)
@@ -68,8 +79,8 @@ class State:
         if queue is None:
             row: QueueRow | None = self.queue_rows.get(name)
             if row is not None:
-                queue = Queue(self.write_set, name, self.catalog.spec(name, row.settings), row)
-                self.queues[name] = queue
+                spec = self.catalog.spec_of_stored(name, row.settings)
+                queue = self.queues[name] = Queue(self.write_set, name, spec, row)
             elif self.catalog.declares(name):
                 if address_of(name):  # only its address can create it; this is for reading
                     return Queue(self.write_set, name, self.catalog.spec(name, {}), None)
@@ -122,11 +133,16 @@ class State:
         if address is None:
             if not self.catalog.declares_address(name):  # most names: saves reading the store
                 return None
-            row: AddressRow | None = self._address_rows.get(name)
-            spec = self.catalog.address(name, row.settings if row else {})
-            if spec is None:
-                return None
-            address = self.addresses[name] = Address(self.write_set, name, spec, row)
+            address = self._undeclared.pop(name, None)
+            row: AddressRow | None = None if address else self.address_rows.get(name)
+            settings = address.settings if address else row.settings if row else {}
+            spec = self.catalog.address(name, settings)
+            assert spec is not None
+            if address is None:
+                address = Address(self.write_set, name, spec, row)
+            else:
+                address.use_spec(spec)
+            self.addresses[name] = address
         return address
 
     def most_active_consumers(self, queue: Queue) -> int:
@@ -158,6 +174,33 @@ class State:
         """When a sweep is due, or None."""
         key = self.wakes.first_key()
         return None if key is None else int(key[0])
+
+    # --- another configuration -------------------------------------------------------------------
+
+    def configure(self, configuration: Configuration, catalog: Catalog) -> None:
+        """Use another configuration from now on (R128). Decoded queues keep their settings.
+
+        Those that exist only because the one before declared them are forgotten.
+        """
+        self.configuration, self.catalog = configuration, catalog
+        self._configuration_rows.put(0, configuration)
+        for queue in list(self.queues.values()):
+            is_new = not (queue.sequence or queue.orders or queue in self.changed_queues)
+            if is_new and self.queue_rows.get(queue.name) is None:
+                del self.queues[queue.name]
+        for address in list(self.addresses.values()):
+            spec = catalog.address(address.name, address.settings)
+            if spec is not None:
+                address.use_spec(spec)
+            else:
+                self._undeclared[address.name] = self.addresses.pop(address.name)
+
+    def save_rows(self) -> None:
+        """Put the rows of what the batch has changed so far, for a scan of all rows."""
+        for queue in self.changed_queues:
+            self.queue_rows.put(queue.name, queue.row())
+        for address in self._changed_addresses:
+            self.address_rows.put(address.name, address.row())
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -228,7 +271,7 @@ class State:
             self.queues[queue.name] = self.queues.pop(queue.name)
         self.changed_queues.clear()
         for address in self._changed_addresses:
-            self._address_rows.put(address.name, address.row())
+            self.address_rows.put(address.name, address.row())
         self._changed_addresses.clear()
         self._deleted_in_flight, self._deleted = self._deleted, {}
         writes.in_flight, writes.dirty = writes.dirty, []
@@ -243,6 +286,12 @@ class State:
         self._deleted_in_flight = {}
         self._sessions = {name: t for name, t in self._sessions.items() if t.is_dirty}
         self._operations = {xid: t for xid, t in self._operations.items() if t.is_dirty}
+        if self._undeclared:
+            self._undeclared = {
+                name: each
+                for name, each in self._undeclared.items()
+                if each.retained.is_dirty or each in self._changed_addresses
+            }
         if self.write_set.cached_bytes > cache_bytes or len(self.queues) > QUEUES_DECODED:
             self._shrink(cache_bytes // 2)
 

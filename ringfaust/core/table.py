@@ -72,6 +72,8 @@ class Kind(IntEnum):
     """Ids of messages that a queue with a dedup window received, by id."""
     SENT_PAGE = 21
     """The same ids in the order in which they came; key = page number."""
+    CONFIGURATION = 22
+    """At most one row: the configuration that was applied last (R128)."""
 
 
 TableWrites = tuple[int, str, Any, Mapping[Key, Any | None]]

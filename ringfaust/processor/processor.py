@@ -31,7 +31,9 @@ from mypy_extensions import mypyc_attr
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import subscription_queue
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.commands import (
+    Apply,
     Attach,
     Command,
     DeleteQueue,
@@ -117,6 +119,8 @@ class ProcessorConfig(NamedTuple):
     partitions: int = 0
     """Of each topic that is read without repartitioning; 0: not known, so keys are not compared
     with their partitions."""
+    configuration: Configuration | None = None
+    """What the host has read from its file, for those who ask before anything was applied."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
@@ -432,7 +436,8 @@ class Processor(Generic[Buffer]):
         if isinstance(asked, control.OrderRecord):
             return now_ms  # a stopped partition carried it out when it was written
         if isinstance(asked, control.QueryRecord):
-            reply = answer_query(asked, self.state, now_ms, self.accepts_sends)
+            used = self.state.configuration or self._config.configuration
+            reply = answer_query(asked, self.state, now_ms, self.accepts_sends, used)
             self._out.reply(reply)
             self._room -= len(reply[1] or b"")
             self._has_answered = self.is_cut
@@ -454,7 +459,7 @@ class Processor(Generic[Buffer]):
         context = (by, "", asked, reply, _joined_queue(command) if reply else "")
         step = self._engine.begin(command, now_ms, context)
         if asked in control.OPERATOR_COMMANDS and step.refusal is None:
-            self._out.log(LogEntry(asked, getattr(command, "queue", "")))
+            self._out.log(_log_entry(asked, command))
         self._report(step, context)
         if not self.is_cut:
             self._finish()
@@ -550,6 +555,14 @@ class Processor(Generic[Buffer]):
         assert self._is_in_flight, "no batch is in flight"
         self._is_in_flight = False
         self.state.committed(cache_bytes)
+
+
+def _log_entry(asked: str, command: Command) -> LogEntry:
+    """What the host's log says of an operator's command."""
+    if isinstance(command, Apply):
+        text = f"revision {command.revision} by {command.who or 'somebody'}: {command.text}"
+        return LogEntry(asked, "", text=text)
+    return LogEntry(asked, getattr(command, "queue", ""))
 
 
 def _joined_queue(command: Command) -> str:

@@ -1,4 +1,4 @@
-"""Answer questions about a partition: `list`, `list_queues`, `browse` and `list_xids`.
+"""Answer questions about a partition: its queues, messages, transactions and configuration.
 
 Nothing here changes a queue. An answer never exceeds `REPLY_BYTES`, and no question looks at more
 than `MOST_MESSAGES`, their `MOST_BYTES` or `MOST_QUEUES`: what is left is asked for with the
@@ -18,6 +18,7 @@ from typing import Any
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.model import Counts, Delivery, Message, Refusal, cost_bytes
 from ringfaust.core.patterns import Pattern
 from ringfaust.core.queue import Queue
@@ -48,7 +49,11 @@ Answer = dict[str, Any]
 
 
 def answer_query(
-    asked: control.QueryRecord, state: State, now_ms: int, accepts_sends: Callable[[str], bool]
+    asked: control.QueryRecord,
+    state: State,
+    now_ms: int,
+    accepts_sends: Callable[[str], bool],
+    configuration: Configuration | None,
 ) -> OutRecord:
     """Return the reply to a question.
 
@@ -57,6 +62,7 @@ def answer_query(
         state: the partition's state. Its time is that of the last change, which may be long ago.
         now_ms: the time of the question.
         accepts_sends: tells whether a queue accepts sends now (R60, R90).
+        configuration: the one in use; None: it is not known.
     """
     refused: e.Refused | None = None
     answer: Answer | None = None
@@ -64,6 +70,8 @@ def answer_query(
         answer = _list_queues(asked, state)
     elif isinstance(asked, control.ListXidsRecord):
         answer = _list_xids(asked, state)
+    elif isinstance(asked, control.ShowConfigurationRecord):
+        answer = configuration._asdict() if configuration else {"revision": 0, "document": None}
     elif isinstance(asked, control.ListRecord | control.BrowseRecord):
         queue = state.queue(asked.queue)
         if queue is None:
@@ -297,7 +305,7 @@ def _summary(state: State, name: str) -> Answer:
         )  # fmt: skip
     else:
         row = state.queue_rows.get(name)
-        spec = state.catalog.spec(name, row.settings if row else {})
+        spec = state.catalog.spec_of_stored(name, row.settings if row else {})
         counts = Counts(*row.counts) if row else Counts()
         paused, attached = set(row.paused if row else ()), row.attached if row else 0
     return {

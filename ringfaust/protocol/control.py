@@ -31,6 +31,9 @@ VERSION = 1
 MAX_BYTES = 64 * 1024
 """Longest control record. Settings are the largest part of one, and they are short."""
 
+APPLY_BYTES = 256 * 1024
+"""Longest record of an `apply`, which has a whole configuration (R128)."""
+
 _TEXT_CHARS = 80
 """How much of the client's input an error text repeats."""
 
@@ -42,8 +45,50 @@ MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS, patte
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 Ms = Annotated[int, Field(ge=0, le=limits.TIME_MS, strict=True)]
 
+
+class _RouteFields(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    topic: Name
+    queue: Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS)]
+    hop: Literal["auto", "always", "never"] = "auto"
+
+
+_Settings = Annotated[dict[str, Any], AfterValidator(stored_names)]
+
+
+class _AddressFields(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    subscriptions: dict[Name, _Settings] = {}
+
+
+class _Configuration(BaseModel):
+    """The content of a `queues.yaml`. The core checks the settings."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    routes: list[_RouteFields] = []
+    queues: dict[Name, _Settings] = {}
+    addresses: dict[Name, _AddressFields] = {}
+    settings: dict[Name, _Settings] = {}
+
+
+def _as_document(content: _Configuration) -> dict[str, Any]:
+    """The content without what was left out, so that its rows are the same on every host."""
+    return {
+        "routes": [route.model_dump() for route in content.routes],
+        "queues": content.queues,
+        "addresses": {
+            name: each.model_dump(exclude_unset=True) for name, each in content.addresses.items()
+        },
+        "settings": content.settings,
+    }
+
+
 _LIMITS: Mapping[str, Any] = {
     "add": Number,
+    "configuration": Annotated[_Configuration, AfterValidator(_as_document)],
     "credit": Annotated[int, Field(ge=0, le=limits.CREDIT, strict=True)],
     "credit_bytes": Number,
     "delay_ms": Ms | None,
@@ -54,8 +99,9 @@ _LIMITS: Mapping[str, Any] = {
     "delivery": Number,
     "message": MessageId,
     "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],
+    "revision": Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)],
     "selector": str,
-    "settings": Annotated[dict[str, Any], AfterValidator(stored_names)],
+    "settings": _Settings,
     "shared": Annotated[bool, Field(strict=True)],
     "text": Annotated[str, Field(max_length=2_000)],
     "timeout_ms": Number,
@@ -190,6 +236,12 @@ class ListXidsRecord(QueryRecord):
     limit: _Limit = 1_000
 
 
+class ShowConfigurationRecord(QueryRecord):
+    """Asks which configuration the partition uses (R128)."""
+
+    type: Literal["show_configuration"]
+
+
 class OrderRecord(QueryRecord):
     """An operator's order to the worker of a partition that has stopped (R123).
 
@@ -266,7 +318,7 @@ def type_of(model: type[ControlRecord]) -> str:
 
 ORDERS: Sequence[type[OrderRecord]] = (RetryPartitionRecord, SkipRecord)
 QUERIES: Sequence[type[QueryRecord]] = (
-    ListRecord, ListQueuesRecord, BrowseRecord, ListXidsRecord, *ORDERS,
+    ListRecord, ListQueuesRecord, BrowseRecord, ListXidsRecord, ShowConfigurationRecord, *ORDERS,
 )  # fmt: skip
 
 
@@ -278,6 +330,7 @@ def _derive_all() -> dict[str, type[ControlRecord]]:
     return {type_of(model): model for model in models}
 
 
+_APPLY = kind_of(c.Apply)
 MODELS: Mapping[str, type[ControlRecord]] = _derive_all()
 """The model of every control record, by type."""
 OPERATOR_COMMANDS: Mapping[str, type[c.Command]] = {
@@ -314,12 +367,10 @@ def read_control(value: bytes | None) -> ControlRecord:
     """
     if value is None:
         raise ProtocolError("a control record needs a JSON value")
-    if len(value) > MAX_BYTES:
-        raise ProtocolError(
-            f"the control record has {len(value)} bytes; the limit is {MAX_BYTES}", "too_large"
-        )
+    if len(value) > APPLY_BYTES:
+        raise _too_large(value, APPLY_BYTES)
     try:
-        return _ADAPTER.validate_json(value)
+        record = _ADAPTER.validate_json(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:_TEXT_CHARS] or "record"
@@ -328,6 +379,15 @@ def read_control(value: bytes | None) -> ControlRecord:
         if reply := _reply_of(value):
             raise BadControl(text, reply) from None
         raise ProtocolError(text) from None
+    if len(value) > MAX_BYTES and record.type != _APPLY:
+        raise _too_large(value, MAX_BYTES)
+    return record
+
+
+def _too_large(value: bytes, most: int) -> ProtocolError:
+    return ProtocolError(
+        f"the control record has {len(value)} bytes; the limit is {most}", "too_large"
+    )
 
 
 def _reply_of(value: bytes) -> str:

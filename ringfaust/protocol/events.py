@@ -191,6 +191,7 @@ WRITERS: Final[dict[type, Callable[[Any, int], str]]] = {
     e.Configured: _plain("configured"),
     e.ConfiguredAddress: _plain("configured_address"),
     e.Paused: _plain("paused"),
+    e.Applied: _plain("applied"),
     e.Deleted: _plain("deleted"),
     e.Refused: _plain("refused"),
 }

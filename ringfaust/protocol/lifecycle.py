@@ -369,6 +369,14 @@ _TABLE = (
         ),
     ),
     Event(
+        "applied", "the partition uses another configuration from here on (R128)",
+        (
+            _QUEUE._replace(note="empty"),
+            Field("revision", Kind.LONG, "the number of the configuration"),
+            Field("who", Kind.TEXT, "who has applied it"), _TEXT,
+        ),
+    ),
+    Event(
         "deleted", "a queue was deleted; its last counts",
         (_QUEUE, Field("counts", Kind.COUNTS, "the counts of the queue (R100)")),
     ),

@@ -28,6 +28,7 @@ class Role(StrEnum):
     REPLIES = "replies"
     CHANGELOG = "changelog"
     STATUS = "status"
+    CONFIGURATION = "configuration"
 
 
 class InRecord(Protocol):

@@ -22,8 +22,9 @@ from rocksdict import Cache
 from ringfaust import __version__, compiled
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
+from ringfaust.config.applied import configuration_in_use
 from ringfaust.config.topics import WrongTopics, check_topics, declarations
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
@@ -84,20 +85,23 @@ def create_app(
     queues: QueuesConfig,
     attach: AttachPages | None = None,
     *,
+    first: QueuesConfig | None = None,
     is_clock_checked: bool = False,
 ) -> BatchApp:
     """The Faust app of one worker.
 
     Args:
         worker: worker.yaml.
-        queues: queues.yaml.
+        queues: the configuration in use.
         attach: adds pages to those of the worker.
+        first: the configuration before any was applied (R128); None: `queues`.
         is_clock_checked: the clock has just been found right.
     """
+    first = first or queues
     identity = worker_identity(worker.data_dir)
     app = BatchApp(
         worker.application,
-        protocol=worker_protocol(fingerprint(worker, queues)),
+        protocol=worker_protocol(fingerprint(worker, first)),
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
         broker_max_poll_records=min(worker.batch_records, FETCH_RECORDS),
         broker_credentials=_credentials(worker),
@@ -119,11 +123,12 @@ def create_app(
         log_is_clock=worker.clock == "log",
         cloud_events_of=worker.application if worker.cloud_events else "",
         partitions=worker.partitions,
+        configuration=Configuration(0, first.document(), "the workers' queues.yaml"),
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
     context = _context(
-        worker, topics, processor_config, queues, app,
+        worker, topics, processor_config, queues, app, catalog=first.catalog(),
         identity=identity, clock=clock, log_ends=log_ends,
     )  # fmt: skip
     assignment = Assignment(context, repartitioned)
@@ -237,6 +242,7 @@ def _context(
     queues: QueuesConfig,
     app: BatchApp,
     *,
+    catalog: Catalog,
     identity: str,
     clock: WorkerClock,
     log_ends: LogEnds,
@@ -273,7 +279,7 @@ def _context(
         ),
         open_changelog=lambda: changelog_consumer(client),
         open_standby_log=lambda: standby_consumer(client),
-        new_processor=new_processors(processor_config, queues.catalog()),
+        new_processor=new_processors(processor_config, catalog),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
@@ -357,7 +363,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
 
     Args:
         worker: worker.yaml.
-        queues: queues.yaml.
+        queues: queues.yaml; what was applied counts in its place (R128).
         attach: adds pages to those of the worker.
 
     Raises:
@@ -367,20 +373,26 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         DifferentSettings: workers with other settings are running (R113).
         ClockSkewed: the clock does not agree with the brokers'.
         BrokerUnreachable: no broker answers.
+        ConfigError: what was applied is not valid for this version.
     """
     with locked_data_dir(worker.data_dir):
         problems = asyncio.run(check_topics(worker, queues))
+        queues, first, note = asyncio.run(configuration_in_use(worker, queues))
+        if note:
+            problems = asyncio.run(check_topics(worker, queues))
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
-        asyncio.run(check_group(worker, fingerprint(worker, queues)))
+        asyncio.run(check_group(worker, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         dictConfig(logging_config(worker.log_level, worker.log_format))
         log_start(worker)
+        if note:
+            log.warning("%s", note)
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
-        _run_faust(worker, queues, attach, is_clock_checked=is_clock_checked)
+        _run_faust(worker, queues, attach, first=first, is_clock_checked=is_clock_checked)
 
 
 def log_start(worker: WorkerConfig) -> None:
@@ -399,12 +411,13 @@ def _run_faust(
     queues: QueuesConfig,
     attach: AttachPages | None = None,
     *,
+    first: QueuesConfig | None = None,
     is_clock_checked: bool = False,
 ) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, queues, attach, is_clock_checked=is_clock_checked),
+        create_app(worker, queues, attach, first=first, is_clock_checked=is_clock_checked),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,

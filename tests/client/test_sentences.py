@@ -172,6 +172,7 @@ def test_every_event_about_a_message_has_a_sentence() -> None:
         "configured",
         "configured_address",
         "paused",
+        "applied",
         "deleted",
         "done",
     }

@@ -74,6 +74,7 @@ def test_only_state_is_compacted_and_only_what_we_read_has_the_brokers_time():
     assert {role for role in Role if found[role].cleanup == "compact"} == {
         Role.CHANGELOG,
         Role.STATUS,
+        Role.CONFIGURATION,
     }
     appended = {role for role in Role if found[role].timestamps == "append"}
     assert appended == {Role.CONTROL, Role.HOP, Role.PRODUCER}
@@ -127,7 +128,7 @@ def test_a_topic_as_declared_has_no_problem(role):
 @pytest.mark.parametrize("role", Role)
 def test_a_missing_topic_is_a_problem_that_names_the_remedy(role):
     (problem,) = problems(wanted(role), None)
-    severity = "warning" if role is Role.STATUS else "error"
+    severity = "warning" if role in (Role.STATUS, Role.CONFIGURATION) else "error"
     assert (problem.what, problem.severity) == ("missing", severity)
     assert "does not exist. `ringfaust topics create` creates it" in problem.text
 

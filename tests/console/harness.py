@@ -89,6 +89,8 @@ class FixedBackend(Backend):
         self.fixed = Board(FixedStatus(queues, [worker_row()]))
         self.fake: AsyncMock = create_autospec(Admin, instance=True)
         self.fake.queue.side_effect = queue_details
+        self.fake.configuration.return_value = {}
+        self.fake.history.return_value = []
         self.fake.browse_page.return_value = MessagePage(messages=(), after=None)
 
     @property

@@ -21,7 +21,15 @@ from ringfaust.console.access import (
 )
 from tests.console.harness import HOSTILE, TOKEN, Console, console_of, queue_row
 
-PAGES = ("/", "/queues", "/queue?name=orders", "/transactions", "/message", "/login")
+PAGES = (
+    "/",
+    "/queues",
+    "/queue?name=orders",
+    "/transactions",
+    "/configuration",
+    "/message",
+    "/login",
+)
 
 
 @pytest.fixture

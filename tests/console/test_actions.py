@@ -13,6 +13,7 @@ import pytest
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.client.inspected import Excerpt, MessagePage, XidDetails
 from ringfaust.console.rendering import ASSETS, body_of, one_line
+from ringfaust.core.catalog import Configuration
 from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
 
 Q = {"queue": "orders"}
@@ -158,6 +159,21 @@ async def test_transactions_are_listed(console: Console) -> None:
     text = await console.text("/transactions")
     assert "prepared" in text
     assert HOSTILE not in text
+
+
+async def test_the_revisions_are_listed_with_who_has_applied_them(console: Console) -> None:
+    before, now = Configuration(0, {}), Configuration(4, {}, HOSTILE, "a smaller ring", 1_000)
+    console.backend.fake.configuration.return_value = {0: now, 1: before}
+    console.backend.fake.history.return_value = [before, now]
+    text = await console.text("/configuration")
+    assert "Revision 4 counts" in text
+    assert "Partition 1 uses revision 0." in text
+    assert "a smaller ring" in text
+    assert "&lt;script&gt;" in text
+    assert HOSTILE not in text
+    console.backend.fake.configuration.return_value = {0: before, 1: before}
+    console.backend.fake.history.return_value = []
+    assert "Nothing was applied yet" in await console.text("/configuration")
 
 
 def test_a_body_is_shown_as_what_it_is() -> None:

@@ -147,6 +147,7 @@ EFFECTS: tuple[e.Effect, ...] = (
     e.Detached("q", "me", False),
     e.Configured("q", {}, True),
     e.Paused("q", "dispatch", True),
+    e.Applied("", 3, "ann", "text"),
     e.Deleted("q", Counts().as_dict()),
     e.Refused("q", Refusal.BAD_COMMAND, "me", "text"),
 )
@@ -173,7 +174,7 @@ def test_outputs_have_the_headers_of_the_table(kind: str) -> None:
 
 def test_replies_are_as_shown() -> None:
     shown = [json.loads(text) for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)]
-    done, attached, refused, late, sent, listed, queues, browsed, xids = shown
+    done, attached, refused, late, sent, listed, queues, browsed, used, xids = shown
     assert json.loads(output.reply_record("me", None)[1] or b"") == done
     assert attached["answer"] == {"consumer_timeout_ms": QueueSpec().consumer_timeout}
     no = e.Refused("q", Refusal(refused["reason"]), refused["about"], refused["text"])
@@ -199,6 +200,8 @@ def test_replies_are_as_shown() -> None:
     partition.ask("begin", xid="transfer-7")
     (xid,) = partition.answer("list_xids")["xids"]
     assert xids["answer"]["xids"][0].keys() == xid.keys()
+    partition.ask("apply", revision=3, configuration=used["answer"]["document"])
+    assert used["answer"].keys() == partition.answer("show_configuration").keys()
 
 
 def test_a_refused_sends_line_says_where_it_came_from() -> None:

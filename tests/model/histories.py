@@ -129,9 +129,33 @@ DECLARED = st.fixed_dictionaries(
     }
 )
 """What `Partition` and `Model` take."""
+
+
+def _applied(content: dict[str, Any], revision: int) -> c.Apply:
+    return c.Apply(revision, {"routes": [], **content}, "somebody", "some text")
+
+
+_RING = _in_either_mode(s.RING_SETTINGS)
+_APPLY = st.builds(
+    _applied,
+    st.fixed_dictionaries(
+        {
+            "queues": st.fixed_dictionaries({"a": _RING, "b": _RING | s.BAD_SETTINGS}),
+            "addresses": st.fixed_dictionaries({
+                "p": st.builds(
+                    lambda own, one: {**own, "subscriptions": {"one": one}},
+                    s.ADDRESS_SETTINGS, s.RING_SETTINGS,
+                ),
+                "r": st.builds(lambda own: {**own, "routing": "anycast"}, s.ADDRESS_SETTINGS),
+            }),
+            "settings": st.fixed_dictionaries({"p": _RING}),
+        }
+    ),
+    st.integers(1, 9),
+)  # fmt: skip
 HISTORY = _histories(
     _SEND, _SEND, _SEND, _SEND, _JOIN, _JOIN, st.just(c.Sweep()),
     st.one_of(_of_consumers(s.ANY_QUEUE)), _SETTLE, _SETTLE, _XIDS,
-    st.one_of(*_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS, _SWITCH),
+    st.one_of(*_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS, _SWITCH, _APPLY, _APPLY),
 )  # fmt: skip
 """All commands but `Start`, which comes with a crash."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from ringfaust.core import commands as c
-from ringfaust.core.settings import QueueSpec
+from ringfaust.core.settings import AddressSpec, QueueSpec
+from ringfaust.errors import BadSetting
 from tests.model.naive_parts import Refuse, need
 from tests.model.naive_queue import Message, Queue
 from tests.model.naive_xids import Deciding
@@ -73,7 +74,11 @@ class Operating(Deciding):
         q.own, q.spec = own, spec
         now = {name: getattr(spec, name) for name in back}
         self.say("configured", q, {**do.settings, **now}, False)
-        if not spec.dedup_window:
+        self.fit(q)
+
+    def fit(self, q: Queue) -> None:
+        """What new settings demand at once."""
+        if not q.spec.dedup_window:
             q.sent = {}
         self.expire(q)
         while q.spec.shrink == "eager" and q.is_over():
@@ -82,6 +87,42 @@ class Operating(Deciding):
         self.promote(q)
         if any(k.active and q.has_room(k) for k in q.consumers):
             self.dispatch(q)
+
+    def on_Apply(self, do: c.Apply) -> None:
+        """Each queue as if it had been configured; what an operator has set still wins (R128)."""
+        need(do.revision > self.revision)
+        new = do.configuration
+        try:
+            for fields in (*new["queues"].values(), *new["settings"].values()):
+                QueueSpec().with_fields(fields)
+            for address in new["addresses"].values():
+                plain = {name: each for name, each in address.items() if name != "subscriptions"}
+                AddressSpec().with_fields(plain)
+        except BadSetting as error:
+            raise Refuse("bad_command") from error
+        self.revision = do.revision
+        self.declared, self.settings = new["queues"], new["settings"]
+        self.declared_addresses = new["addresses"]
+        self.facts.append(("applied", "", do.revision, do.who, do.text))
+        for a in self.addresses.values():
+            a.spec = self.address_spec(a.name, a.own)
+            self.fit_kept(a)
+        for _name, q in sorted(self.queues.items()):
+            before, q.spec = q.spec, self.spec_now(q)
+            changed = differing(before, q.spec)
+            if not changed:
+                continue
+            if q.sequences or q.orders:
+                self.say("configured", q, changed, False)
+            self.fit(q)
+
+    def spec_now(self, q: Queue) -> QueueSpec:
+        """A ring of none that was allowed with Artemis's rules is left out without them."""
+        try:
+            return self.spec(q.name, q.own)
+        except Refuse:
+            own = {name: value for name, value in q.own.items() if name != "ring_size"}
+            return self.spec(q.name, own)
 
     def on_DeleteQueue(self, do: c.DeleteQueue) -> None:
         q = self.queue(do.queue)
@@ -159,3 +200,9 @@ class Operating(Deciding):
             self.come_due_together(q, [m])
         elif any(m is other for _, other in q.scheduled):
             self.come_due(q, m, self.now)
+
+
+def differing(before: QueueSpec, now: QueueSpec) -> dict[str, object]:
+    """The settings that are not as before, as they are now."""
+    was = asdict(before)
+    return {name: value for name, value in asdict(now).items() if value != was[name]}

@@ -62,6 +62,8 @@ class Parts:
         self.declared = queues
         self.declared_addresses = addresses or {}
         self.settings = settings or {}
+        self.revision = 0
+        """Of the configuration that was applied last (R128)."""
         self.queues: dict[str, Queue] = {}
         self.addresses: dict[str, Address] = {}
         self.xids: list[Xid] = []

@@ -251,6 +251,31 @@ class Rules(SideBySide):
         self.now += wait
         self.both(c.ConfigureAddress(address, fields))
 
+    @rule(
+        wait=s.WAIT, a=s.RING_SETTINGS, b=s.RING_SETTINGS | s.BAD_SETTINGS, of_p=s.RING_SETTINGS,
+        addresses=s.DECLARED_ADDRESSES, is_newer=st.sampled_from([True, True, False]),
+    )  # fmt: skip
+    def apply(
+        self, *, wait: int, a: Any, b: Any, of_p: Any, addresses: Any, is_newer: bool
+    ) -> None:
+        """Another configuration, for all queues at once (R128)."""
+        self.now += wait
+        like = {name: {"compat": self.compat} for name in (*s.QUEUES, "r")}
+        for each in addresses.values():
+            each["compat"] = self.compat
+        one = addresses["p"]["subscriptions"]["one"]
+        one.pop("window", None)  # when it opens in a queue that nobody has used yet, is left open
+        if not self.is_demanded(one):
+            del one["when_full"]
+        revision = self.model.revision + is_newer
+        document = {
+            "queues": {"a": a, "b": b}, "addresses": addresses,
+            "settings": {**like, "p": {**of_p, **like["r"]}},
+        }  # fmt: skip
+        command = c.Apply(max(revision, 1), document, "ann", "more")
+        self.both(command)
+        self.untouched.step(command, self.now)
+
     @rule(wait=s.WAIT, queue=s.PART, fields=s.SETTINGS)
     def create_part(self, wait: int, queue: str, fields: dict[str, object]) -> None:
         self.now += wait

@@ -162,4 +162,8 @@ def test_deleted_queues_and_decided_xids_leave_nothing_behind(
     for name in queue_names(partition.store):
         partition.step(c.DeleteQueue(name), 10_000)
     partition.commit()
-    assert {Kind(row[0]).name for row in partition.store.rows} <= {"CLOCK", "ADDRESS"}
+    assert {Kind(row[0]).name for row in partition.store.rows} <= {
+        "CLOCK",
+        "ADDRESS",
+        "CONFIGURATION",
+    }

@@ -116,7 +116,7 @@ def test_every_row_is_read(source: str, tmp_path: Path) -> None:
     assert {key[0] for key, _ in items} == {0, *Kind} - _NEWER
 
 
-_NEWER = {Kind.IDLE_GROUP, Kind.UNFINISHED, Kind.SENT_ID, Kind.SENT_PAGE}
+_NEWER = {Kind.IDLE_GROUP, Kind.UNFINISHED, Kind.SENT_ID, Kind.SENT_PAGE, Kind.CONFIGURATION}
 """Kinds of rows that came later."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ringfaust.core.address import AddressRow
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.model import (
     AckMode,
     Consumer,
@@ -249,6 +250,12 @@ GOLDEN = [
         ),
         b"\x13",
         b'\x81[[["remove","q",["id",-1,null,""]]],"q",5,false,["control/0/1","me"]]',
+    ),
+    Golden(
+        (Kind.CONFIGURATION, "", 0, 0),
+        Configuration(3, {"queues": {"q": {"ring_size": 2}}}, "ann", "smaller", 1700000000000),
+        b"\x16",
+        b'\x81[3,{"queues":{"q":{"ring_size":2}}},"ann","smaller",1700000000000]',
     ),
 ]
 by_row = pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden.row[0].name)

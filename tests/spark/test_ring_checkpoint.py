@@ -32,3 +32,17 @@ def test_the_same_configuration_is_not_sent_twice() -> None:
     worker, queues = load(SHIPPED)
     assert _other_rules(stored(worker, queues), stored(worker, queues), worker) is None
     assert _other_rules({"started_ms": 1}, stored(worker, queues), worker) is None, "an old file"
+
+
+def test_what_counted_before_the_first_apply_is_read_back_too() -> None:
+    """R128: a repeated batch of a partition that has kept nothing has its catalog again."""
+    worker, queues = load(SHIPPED)
+    first = queues.model_copy(update={"queues": {"orders": {"ring_size": 7}}})
+    then = {**stored(worker, queues), "first": first.model_dump(mode="json", exclude_unset=True)}
+    now = {**then, "queues": {}}
+    rules = _other_rules(then, now, worker)
+    assert rules is not None
+    assert rules.catalog.spec("orders", {}).ring_size == 7
+    assert rules.processor_config.configuration is not None
+    assert rules.processor_config.configuration.document == first.document()
+    assert _other_rules(then, then, worker) is None

@@ -14,7 +14,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from ringfaust.config import WorkerConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.headers import QUEUE
@@ -126,5 +126,6 @@ def redrives(name: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in sorted(FILES) if not redrives(name)])
 def test_a_scenario_holds_on_micro_batches(name: str) -> None:
     job = InMemoryJob()
-    partition = ScenarioPartition(Loop(), job, WORKER, Mock(), job.crash)
+    declared = QueuesConfig.model_validate({"addresses": {f"#{ADDRESS}": {}}})
+    partition = ScenarioPartition(Loop(), job, WORKER, declared, job.crash)
     play(load(FILES[name]), KafkaScenarioHost(partition, "file."))

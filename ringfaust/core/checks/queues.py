@@ -8,6 +8,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
+from ringfaust.core.catalog import Configuration, catalog_of
 from ringfaust.core.checks.refusal import (
     CommandRefused,
     bad,
@@ -30,7 +31,15 @@ from ringfaust.core.transitions.operating import (
     RESUME,
     TAKE_OUT,
 )
-from ringfaust.core.transitions.queues import COPY, DELETE, FIT, PURGE
+from ringfaust.core.transitions.queues import (
+    APPLY,
+    COPY,
+    DELETE,
+    FIT,
+    KEEP_LESS,
+    PURGE,
+    TAKE_UP,
+)
 from ringfaust.core.transitions.settling import EXPIRE
 from ringfaust.core.transitions.sweeping import SWEEP
 from ringfaust.core.work import Work
@@ -74,6 +83,32 @@ def configure_address(work: Work, configure: c.ConfigureAddress) -> list[Stage]:
     if spec.routing == "anycast" and len(address.members) > 1:
         raise bad(address.name, f"it has {len(address.members)} queues; anycast allows one")
     return [Stage(CONFIGURE_ADDRESS, "", (address, configure.settings, settings, spec))]
+
+
+# --- the configuration ---------------------------------------------------------------------------
+
+
+def apply(work: Work, apply: c.Apply) -> list[Stage]:
+    """Use another configuration, which is newer than the present one (R128)."""
+    present = work.state.configuration
+    if present is not None and apply.revision <= present.revision:
+        text = (
+            f"{present.who or 'somebody'} has applied revision {present.revision} before; "
+            "look at that one, and apply yours again"
+        )
+        raise bad(f"revision {apply.revision}", text)
+    try:
+        catalog = catalog_of(apply.configuration)
+    except BadSetting as error:
+        raise bad(f"revision {apply.revision}", str(error)) from error
+    configuration = Configuration(
+        apply.revision, apply.configuration, apply.who, apply.text, work.now
+    )
+    return [
+        Stage(APPLY, "", (configuration, catalog)),
+        Stage(KEEP_LESS, "", ("",)),
+        Stage(TAKE_UP, "", ("",)),
+    ]
 
 
 # --- queues --------------------------------------------------------------------------------------

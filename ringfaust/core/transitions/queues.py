@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ringfaust.core import effects as e
+from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of
 from ringfaust.core.model import EvictReason, Stage, cost_bytes
 from ringfaust.core.new import send_of
-from ringfaust.core.queue import Queue
+from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.settings import QueueSpec
-from ringfaust.core.transitions.attaching import deadline, fit_window, leave, promote
+from ringfaust.core.transitions.attaching import (
+    deadline,
+    fit_window,
+    leave,
+    promote,
+    watch_leases,
+)
 from ringfaust.core.transitions.delivering import dispatch
 from ringfaust.core.transitions.entering import enter, forget_sent
 from ringfaust.core.transitions.leaving import evict_down_to, expire, lose, remove
 from ringfaust.core.transitions.placing import erase_groups
 from ringfaust.core.work import Work
 
-FIT, DELETE, PURGE, COPY = "fit", "delete", "purge", "copy"
+FIT, DELETE, PURGE, COPY, TAKE_UP = "fit", "delete", "purge", "copy", "take up"
 """Stages of commands (R114)."""
+KEEP_LESS = "keep less"
+APPLY = "apply"
+"""A stage that is performed at once."""
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -39,13 +51,87 @@ def check_after_decoding(work: Work, queue: Queue) -> None:
     work.state.use(queue)
     work.keep()
     lose(work, queue, bodyless)
-    if now == applied:
-        return
+    if now != applied:
+        _take_up(work, queue, applied)
+
+
+def _take_up(work: Work, queue: Queue, applied: Mapping[str, object]) -> None:
+    """Tell how its settings differ from those `applied` before, and do what they demand (R90)."""
+    now = queue.set_fields
     if queue.sequence or queue.orders:
         changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
         fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
         work.effects.append(e.Configured(queue.name, fields, False))
     fit(work, queue)
+
+
+def apply_stage(work: Work, stage: Stage) -> None:
+    """Use another configuration from here on (R128)."""
+    configuration, catalog = stage.args
+    work.state.save_rows()
+    work.state.configure(configuration, catalog)
+    work.effects.append(
+        e.Applied("", configuration.revision, configuration.who, configuration.text)
+    )
+
+
+def keep_less_stage(work: Work, stage: Stage) -> None:
+    """Drop what the addresses behind a name retain beyond their counts (R71, R114, R128)."""
+    (after,) = stage.args
+    state = work.state
+    while rows := state.address_rows.scan(after, limits.REFILL):
+        for name, row in rows:
+            if work.is_full:
+                work.stages.append(stage._replace(args=(after,)))
+                return
+            address = state.address(name)
+            retained = row.after - row.first
+            work.spend(retained)
+            if address is not None and retained > address.spec.retroactive_count:
+                state.use_address(address)
+                address.configure(address.settings, address.spec)
+            after = name
+
+
+def take_up_stage(work: Work, stage: Stage) -> None:
+    """Give the queues behind a name what the configuration says, as many as fit (R114, R128)."""
+    (after,) = stage.args
+    while rows := work.state.queue_rows.scan(after, limits.REFILL):
+        for name, row in rows:
+            if work.is_full:
+                work.stages.append(stage._replace(args=(after,)))
+                return
+            work.spend(0)
+            _reconfigure(work, name, row)
+            after = name
+
+
+def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
+    """Give a queue what the configuration says.
+
+    Whether it is decoded must change nothing (R102). What a crash has taken from it is found at
+    its first use, unless it has other settings now (R82).
+    """
+    state = work.state
+    queue = state.queues.get(name)
+    settings = row.settings if queue is None else queue.settings
+    spec = state.catalog.spec_of_stored(name, settings)
+    applied = row.applied if queue is None else queue.set_fields
+    if queue is not None and queue.applied is not None:
+        applied = queue.applied
+    if queue is not None:
+        queue.use_spec(spec)
+    if spec.set_fields() == applied:
+        return
+    if queue is None:
+        queue = state.queue(name)
+        assert queue is not None, "it has a row"
+    first_use, queue.applied = queue.applied is not None, None
+    state.use(queue)
+    if first_use:
+        lose(work, queue, queue.bodyless())
+        watch_leases(work, queue)
+    _take_up(work, queue, applied)
 
 
 def configure(queue: Queue, settings: dict[str, object], spec: QueueSpec) -> None:

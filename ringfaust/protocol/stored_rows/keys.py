@@ -37,7 +37,9 @@ def after_prefix(prefix: bytes) -> bytes:
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
-_WHOLE = frozenset((Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID, Kind.UNFINISHED))
+_WHOLE = frozenset((
+    Kind.CLOCK, Kind.QUEUE, Kind.WAKE, Kind.ADDRESS, Kind.XID, Kind.UNFINISHED, Kind.CONFIGURATION,
+))  # fmt: skip
 """Tables of the whole partition: the key follows the kind at once."""
 
 
@@ -84,6 +86,7 @@ _TAIL: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.UNFINISHED: (lambda key: b"", lambda raw: 0),
     Kind.SENT_ID: (str.encode, bytes.decode),
     Kind.SENT_PAGE: (_U64.pack, _read_u64),
+    Kind.CONFIGURATION: (lambda key: b"", lambda raw: 0),
 }
 
 

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from ringfaust.core.address import AddressRow
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.model import (
     AckMode,
     Consumer,
@@ -330,6 +331,10 @@ _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     Kind.UNFINISHED: (_write_unfinished, _read_unfinished),
     Kind.SENT_ID: (write_json, _json_reader(Kind.SENT_ID, lambda row: SentId(*row))),
     Kind.SENT_PAGE: (write_json, _json_reader(Kind.SENT_PAGE, _as_sent_page)),
+    Kind.CONFIGURATION: (
+        write_json,
+        _json_reader(Kind.CONFIGURATION, lambda row: Configuration(*row)),
+    ),
 }
 
 

@@ -12,7 +12,7 @@ so version 1 only puts a byte in front. A byte from 0x81 to 0xBF cannot begin an
   row, Spark's list of waiting topics and the changelog offset in RocksDB. All JSON that Python
   writes is ASCII. WAKE and SESSION are the one character `1`; Spark's note of its last start is
   decimal digits.
-- IDLE_GROUP, UNFINISHED, SENT_ID and SENT_PAGE came after the versions.
+- IDLE_GROUP, UNFINISHED, SENT_ID, SENT_PAGE and CONFIGURATION came after the versions.
 - DEPARTED is a consumer's name in UTF-8. A character begins with a byte below 0x80 or above 0xC1;
   0x80 to 0xBF only continue one.
 - DELIVERY begins with the highest byte of its number. The number stays below 2**56, since a

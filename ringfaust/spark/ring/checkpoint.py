@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import InUse
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.checkpoints import last_planned, planned_sources
 from ringfaust.spark.files import HadoopFolder
@@ -137,7 +138,7 @@ def record_start(
     spark: SparkSession,
     checkpoint: str,
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     topics: Collection[str],
 ) -> list[JobStart]:
     """Record where the topics end now, and the configuration.
@@ -146,7 +147,7 @@ def record_start(
         spark: the session.
         checkpoint: folder or URI.
         worker: brokers, and the configuration of this run.
-        queues: the configuration of this run.
+        used: the configuration of this run.
         topics: control, and the producers' topics that need no repartitioning.
 
     Returns:
@@ -156,9 +157,11 @@ def record_start(
     known = json.loads(folder.read_text(_STARTS) or "[]")
     now_ms = max([time.time_ns() // 1_000_000, *(start["started_ms"] + 1 for start in known)])
     config = {
-        "queues": queues.model_dump(mode="json", exclude_unset=True),
+        "queues": _as_json(used.queues),
         "worker": {name: getattr(worker, name) for name in _DECISIVE},
     }
+    if used.first != used.queues:
+        config["first"] = _as_json(used.first)
     start = {
         "started_ms": now_ms,
         "ends": asyncio.run(record_ends(worker.client_options(), topics)),
@@ -173,6 +176,10 @@ def record_start(
     return [replace(_job_start(each), rules=_other_rules(each, config, worker)) for each in texts]
 
 
+def _as_json(queues: QueuesConfig) -> dict[str, Any]:
+    return queues.model_dump(mode="json", exclude_unset=True)
+
+
 def _job_start(text: Mapping[str, Any]) -> JobStart:
     ends = {topic: {int(p): end for p, end in of.items()} for topic, of in text["ends"].items()}
     first_batch = text.get("first_batch", 0)
@@ -183,7 +190,10 @@ def _other_rules(
     text: Mapping[str, Any], current: Mapping[str, Any], worker: WorkerConfig
 ) -> BatchRules | None:
     """The rules of a start if they are not the current ones."""
-    if "queues" not in text or all(text[name] == current[name] for name in current):
+    if "queues" not in text or all(text.get(name) == current[name] for name in current):
         return None
     then = worker.model_copy(update=text["worker"])
-    return batch_rules(then, QueuesConfig.model_validate(text["queues"]))
+    queues, first = text["queues"], text.get("first", text["queues"])
+    return batch_rules(
+        then, QueuesConfig.model_validate(queues), QueuesConfig.model_validate(first)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import InUse, configuration_in_use
 from ringfaust.config.topics import WrongTopics, check_topics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.checkpoints import is_finished, last_planned
@@ -88,7 +90,7 @@ def run(
 
     Args:
         worker: names brokers and topics.
-        queues: routes and queues.
+        queues: routes and queues; what was applied counts in their place (R128).
         settings: of the job.
 
     Returns:
@@ -105,9 +107,11 @@ def run(
         RecreatedTopic: a topic was deleted and created again since the job has read it.
         JobFailed: Spark ended the job with an error.
     """
-    problems = [p for p in asyncio.run(check_topics(worker, queues)) if p.severity == "error"]
-    if problems:
-        raise WrongTopics(problems)
+    asyncio.run(_check(worker, queues))  # first of all: whether the brokers can be reached
+    used = asyncio.run(configuration_in_use(worker, queues))
+    if used.note:
+        print(used.note, file=sys.stderr, flush=True)
+        asyncio.run(_check(worker, used.queues))
     if settings.from_worker and settings.take_over:
         raise move.CannotMove(
             "--from-worker begins with what the worker's rings hold, and --take-over with empty "
@@ -117,9 +121,16 @@ def run(
     spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
     with brief_errors(), stop_requested() as requested:
-        summary = _run_queries(spark, worker, queues, settings, requested=requested)
+        summary = _run_queries(spark, worker, used, settings, requested=requested)
     spark.stop()
     return summary
+
+
+async def _check(worker: WorkerConfig, queues: QueuesConfig) -> None:
+    """Raise `WrongTopics` if the topics do not have the required settings."""
+    problems = [p for p in await check_topics(worker, queues) if p.severity == "error"]
+    if problems:
+        raise WrongTopics(problems)
 
 
 def run_move_to_worker(
@@ -183,11 +194,12 @@ def _initial_state(
 def _run_queries(
     spark: SparkSession,
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     settings: RingOptions,
     *,
     requested: Callable[[], bool],
 ) -> str:
+    queues = used.queues
     wanted = CheckpointIdentity(
         application=worker.application,
         partitions=worker.partitions,
@@ -215,9 +227,9 @@ def _run_queries(
     ids.check([*direct, *repartitioned], has_read=begun)
     _take_rings(worker, settings, target, has_begun=begun)
     begin = _initial_state(spark, worker, queues) if settings.from_worker else {}
-    starts = record_start(spark, settings.checkpoint, worker, queues, direct)
+    starts = record_start(spark, settings.checkpoint, worker, used, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
-    start = partial(start_job, spark, worker, queues, starts=starts, target=target)
+    start = partial(start_job, spark, worker, used, starts=starts, target=target)
     query = start(settings, **begin)
     read = ReadOffsets(worker, repartitioned)
     monitor = JobMonitor(worker)

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import InUse
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route, RouteTemplate
@@ -65,7 +66,7 @@ def shuffle_key_of(keys: Sequence[int], partition: str) -> Column:
 def start_job(
     spark: SparkSession,
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     settings: RingOptions,
     *,
     starts: list[JobStart],
@@ -78,7 +79,7 @@ def start_job(
     Args:
         spark: opened with `SESSION_SETTINGS`.
         worker: names brokers and topics.
-        queues: routes and queues.
+        used: routes and queues.
         settings: of this job.
         starts: this start and earlier ones, oldest first.
         target: where the outputs go.
@@ -95,11 +96,11 @@ def start_job(
         spark.conf.set("spark.sql.optimizer.excludedRules", COLUMN_PRUNING)
     keys = shuffle_keys(spark, worker.partitions, settings.tasks)
     config = OperatorConfig(
-        rules=batch_rules(worker, queues),
+        rules=batch_rules(worker, used.queues, used.first),
         cache_bytes=worker.cache_bytes // worker.partitions,
         starts=starts,
     )
-    rows = _input_rows(spark, worker, queues, settings, offsets)
+    rows = _input_rows(spark, worker, used.queues, settings, offsets)
     outputs = _grouped(rows, keys).transformWithStateInPandas(
         statefulProcessor=RingOperator(config, target, keys),
         outputStructType=OUTPUT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.processor.outbox import Buffer, Outputs
 from ringfaust.processor.processor import Processor, ProcessorConfig
@@ -44,8 +44,18 @@ class BatchRules:
     catalog: Catalog
 
 
-def batch_rules(worker: WorkerConfig, queues: QueuesConfig) -> BatchRules:
-    """The rules that follow from `worker.yaml` and `queues.yaml`."""
+def batch_rules(
+    worker: WorkerConfig, queues: QueuesConfig, first: QueuesConfig | None = None
+) -> BatchRules:
+    """The rules that follow from a configuration.
+
+    Args:
+        worker: worker.yaml.
+        queues: the configuration in use, which has the routes.
+        first: the configuration before any was applied, of partitions that have kept nothing
+            (R128); None: `queues`.
+    """
+    first = first or queues
     direct, repartitioned = queues.split_routes(worker.partitions)
     processor_config = ProcessorConfig(
         control_topic=worker.topic(Role.CONTROL),
@@ -56,8 +66,9 @@ def batch_rules(worker: WorkerConfig, queues: QueuesConfig) -> BatchRules:
         cloud_events_of=worker.application if worker.cloud_events else "",
         partitions=worker.partitions,
         spread=frozenset(route.topic for route in repartitioned),
+        configuration=Configuration(0, first.document(), "the job's queues.yaml"),
     )
-    return BatchRules(processor_config=processor_config, catalog=queues.catalog())
+    return BatchRules(processor_config=processor_config, catalog=first.catalog())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from operator import add
 
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.core.address import subscription_queue
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.commands import Attach, Detach, Subscribe
 from ringfaust.core.model import Counts
 from ringfaust.core.state import State
@@ -29,7 +30,7 @@ MAX_RECORD_BYTES = 900_000
 CACHE_BYTES = 64 * 1024 * 1024
 _COMMITTED = (
     Role.CONTROL, Role.HOP, Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES,
-    Role.STATUS,
+    Role.STATUS, Role.CONFIGURATION,
 )  # fmt: skip
 
 
@@ -101,6 +102,7 @@ class MemoryWorker:
             max_record_bytes=MAX_RECORD_BYTES,
             log_is_clock=False,
             partitions=partitions,
+            configuration=Configuration(0, queues.document(), "MemoryBroker"),
         )
         self.inputs = frozenset(each.topic for each in (*direct, *repartitioned))
         """The topics of the routes."""

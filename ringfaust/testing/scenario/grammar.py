@@ -220,6 +220,50 @@ class CreateQueueStep(BaseModel):
     queue: Name
 
 
+_Fields = Annotated[dict[str, Any], AfterValidator(stored_names)]
+
+
+class AddressFields(_Strict):
+    """An address, with the queues that it has at the start."""
+
+    routing: Literal["multicast", "anycast"] = "multicast"
+    compat: Literal["default", "artemis"] = "default"
+    retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
+    subscriptions: dict[Name, _Fields] = {}
+
+
+class Declarations(_Strict):
+    """What `queues.yaml` would declare."""
+
+    queues: dict[Name, _Fields] = {}
+    addresses: dict[Name, AddressFields] = {}
+    settings: dict[Name, _Fields] = {}
+
+    def all_settings(self) -> dict[str, dict[str, Any]]:
+        """Return the settings by pattern. Consumers live until they are detached (R13)."""
+        common = {"consumer_timeout": 0, **self.settings.get("#", {})}
+        return {**self.settings, "#": common}
+
+    def all_addresses(self) -> dict[str, dict[str, Any]]:
+        """Return the fields of each address by name, including those of its queues."""
+        return {name: each.model_dump(exclude_unset=True) for name, each in self.addresses.items()}
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the configuration of an `apply` has it (R128)."""
+        return {
+            "routes": [],
+            "queues": self.queues,
+            "addresses": self.all_addresses(),
+            "settings": self.all_settings(),
+        }
+
+
+class ApplyStep(Declarations):
+    """Applies another configuration. A file counts the revisions from 1."""
+
+    revision: Annotated[int, Field(strict=True, ge=1)]
+
+
 class RedriveStep(_Strict):
     """Redrives evicted or dead messages."""
 
@@ -293,23 +337,12 @@ STEPS: Mapping[str, type[BaseModel]] = {
     "rollback": TransactionStep,
     "configure": ConfigureStep,
     "create_queue": CreateQueueStep,
+    "apply": ApplyStep,
     "redrive": RedriveStep,
     "advance": AdvanceStep,
     "crash": CrashStep,
     "state": StateStep,
 }
-
-
-_Fields = Annotated[dict[str, Any], AfterValidator(stored_names)]
-
-
-class AddressFields(_Strict):
-    """An address, with the queues that it has at the start."""
-
-    routing: Literal["multicast", "anycast"] = "multicast"
-    compat: Literal["default", "artemis"] = "default"
-    retroactive_count: Annotated[int, Field(ge=0, le=limits.RETAINED)] = 0
-    subscriptions: dict[Name, _Fields] = {}
 
 
 class ScenarioStep(_Strict):
@@ -322,26 +355,14 @@ class ScenarioStep(_Strict):
     line: int
 
 
-class Scenario(_Strict):
+class Scenario(Declarations):
     """One scenario file."""
 
     id: str
     says: str
     rules: list[Annotated[str, Field(pattern=r"^[RC]\d+$")]]
     source: str = ""
-    queues: dict[Name, _Fields] = {}
-    addresses: dict[Name, AddressFields] = {}
-    settings: dict[Name, _Fields] = {}
     steps: list[ScenarioStep]
-
-    def all_settings(self) -> dict[str, dict[str, Any]]:
-        """Return the settings by pattern. Consumers live until they are detached (R13)."""
-        common = {"consumer_timeout": 0, **self.settings.get("#", {})}
-        return {**self.settings, "#": common}
-
-    def all_addresses(self) -> dict[str, dict[str, Any]]:
-        """Return the fields of each address by name, including those of its queues."""
-        return {name: each.model_dump(exclude_unset=True) for name, each in self.addresses.items()}
 
     def crashes(self) -> bool:
         """Whether the scenario has a crash."""

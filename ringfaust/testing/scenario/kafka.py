@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
+from typing import Any
 
 from ringfaust.core import commands as c
 from ringfaust.core.address import SEPARATOR, address_of, queue_name
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.core.model import Refusal
 from ringfaust.core.patterns import is_pattern
 from ringfaust.errors import BadSetting
@@ -71,11 +72,17 @@ class KafkaScenarioHost:
         self._paused: set[str] = set()
         self._waiting: dict[str, str] = {}
         """By destination: the topic of the sends that may lag."""
+        self._first_revision = 0
+        """That of the configuration with which the file has begun; 0: it applies none (R128)."""
 
     def start(self, scenario: g.Scenario) -> None:
         """Create the scenario's queues. A queue that matches a pattern is created at first use."""
         settings, addresses = scenario.all_settings(), scenario.all_addresses()
         self._catalog = Catalog(scenario.queues, settings, addresses)
+        if any(step.kind == "apply" for step in scenario.steps):
+            self._first_revision = self._partition.revision + 1
+            self._create([c.Apply(0, scenario.document())])
+            return
         names = [name for name in (*scenario.queues, *addresses) if not is_pattern(name)]
         self._create([command for name in names for command in self._creation_of(name)])
 
@@ -84,6 +91,9 @@ class KafkaScenarioHost:
         undo: list[c.Command] = [c.RollbackXid(xid) for xid in self._xids]
         undo += [c.DeleteQueue(name) for name in self._created]
         undo += [c.ConfigureAddress(name, {"retroactive_count": 0}) for name in self._addresses]
+        if self._first_revision:
+            last = self._partition.revision + 1 - self._first_revision
+            undo.append(c.Apply(last, {}))
         try:
             self._step(*map(self._record, undo))
         finally:
@@ -176,6 +186,9 @@ class KafkaScenarioHost:
                     self._may_wait.add(command.queue)
         elif isinstance(command, c.Begin):
             self._xids[command.xid] = None
+        queue = getattr(command, "queue", "")
+        if self._first_revision and queue and queue not in self._created:
+            self._created.append(queue)
 
     # --- protocol --------------------------------------------------------------------------------
 
@@ -199,8 +212,10 @@ class KafkaScenarioHost:
             self._note(command)
         return self._step(*map(self._record, commands))
 
-    def _creation_of(self, name: str) -> list[c.CreateQueue | c.ConfigureAddress]:
+    def _creation_of(self, name: str) -> list[c.Command]:
         """Return the commands that create a declared queue or address; none if it was created."""
+        if self._first_revision:  # the worker's configuration declares it
+            return []
         address = address_of(name) or name
         spec = self._catalog.address(address, {})
         if spec is not None and address not in self._addresses:
@@ -214,9 +229,9 @@ class KafkaScenarioHost:
             return [c.CreateQueue(name, {})]
         return []
 
-    def _create(self, commands: Sequence[c.CreateQueue | c.ConfigureAddress]) -> None:
+    def _create(self, commands: Sequence[c.Command]) -> None:
         if commands and (refused := self._execute(commands)):
-            names = ", ".join(command[0] for command in commands)
+            names = ", ".join(kind_of(type(command)) for command in commands)
             raise Difference(0, f"creation of {names}", [], refused)
 
     def _record(self, command: c.Command) -> ScenarioRecord:
@@ -240,10 +255,27 @@ class KafkaScenarioHost:
                 }
                 for ack in command.acked
             ]
+        if isinstance(command, c.Apply):
+            fields |= self._applied(command)
         if isinstance(command, c.CreateQueue):
             with suppress(BadSetting):  # the worker has to refuse it
                 fields["settings"] = asdict(self._catalog.spec(command.queue, command.settings))
         return self._partition.control(kind_of(type(command)), fields)
+
+    def _applied(self, apply: c.Apply) -> dict[str, Any]:
+        """The configuration that all files share, with what the file declares under its names."""
+        revision = self._first_revision + apply.revision
+        if revision > self._partition.revision:
+            with suppress(BadSetting):  # the worker has to refuse it
+                self._catalog = catalog_of(apply.configuration)
+                self._partition.revision = revision
+        whole = dict(self._partition.document)
+        given = apply.configuration
+        for section in given.keys() - {"routes"}:
+            suffix = ADDRESS if section == "addresses" else ""
+            ours = {f"{self._prefix}{name}{suffix}": each for name, each in given[section].items()}
+            whole[section] = {**whole[section], **ours}
+        return {"revision": revision, "configuration": whole}
 
     def _produced(self, send: c.Send) -> ScenarioRecord:
         """Return a producer's record. Its times are absolute, as they count from the send."""

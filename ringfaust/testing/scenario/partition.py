@@ -67,7 +67,14 @@ class ScenarioPartition:
         self.producer_topic, *self.waiting_topics = _producer_topics(config.application)
         self.control_topic = config.topic(Role.CONTROL)
         self.now_ms = 0  # as a new partition's clock
+        self.revision = 0
+        """Of the configuration that was applied last (R128)."""
         self._replies = 0
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of the configuration that all files share."""
+        return self._queues.document()
 
     def await_worker(self) -> None:
         """Return when the worker answers.

@@ -164,6 +164,8 @@ class _Player:
         if kind == "create_queue":
             name = queue_name(what.address, what.queue)
             return [c.CreateQueue(name, stored_names(what.model_extra or {}))]
+        if kind == "apply":
+            return [c.Apply(what.revision, what.document(), "scenario")]
         if kind == "begin":
             return [c.Begin(what.xid, what.owner, what.timeout_ms)]
         if kind in _XID_COMMANDS:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 _ASK_AGAIN_S = 0.2
 _REMEDY = (
     "queues.yaml, and `partitions` and `clock` in worker.yaml, must be the same on all workers; "
-    "`ringfaust config check` prints the fingerprint. To change them, stop all workers, and then "
-    "start them with the new files."
+    "`ringfaust config check` prints the fingerprint. To change queues.yaml, start this worker "
+    "with the old one and run `ringfaust apply`; to change the others, stop all workers first."
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,10 +65,12 @@ class PartitionStatus:
         self._active: dict[str, _Active] = {}
         self._seen: set[str] = set()
         """The queues that the count has found in this pass."""
-        self._declared = frozenset(filter(self._is_home, work.state.catalog.declared_names()))
+        self._revision = -1
+        """Of the configuration that `_declared` is from."""
+        self._declared: Set[str] = frozenset()
         """The queues that the configuration names: they are published even if they are unused.
         They exist in every partition until their first message; one of them publishes them."""
-        self.changed(self._declared)
+        self._note_declared()
 
     @property
     def published(self) -> int:
@@ -97,6 +99,16 @@ class PartitionStatus:
     def _is_home(self, name: str) -> bool:
         return partition_of(address_of(name) or name, self._partitions) == self.work.number
 
+    def _note_declared(self) -> None:
+        """Note what the configuration declares, if that is another one than before (R128)."""
+        state = self.work.state
+        revision = state.configuration.revision if state.configuration else 0
+        if revision == self._revision:
+            return
+        self._revision, before = revision, self._declared
+        self._declared = frozenset(filter(self._is_home, state.catalog.declared_names()))
+        self.changed(self._declared ^ before)
+
     def changed(self, names: Iterable[str]) -> None:
         """Note that these queues may have changed."""
         for name in names:
@@ -121,7 +133,8 @@ class PartitionStatus:
         self._seen = set()
 
     def tick(self, now_s: float) -> None:
-        """Find the rows whose rates are over."""
+        """Find the rows whose rates are over, and what a new configuration declares."""
+        self._note_declared()
         quiet = [
             name
             for name, active in self._active.items()
@@ -169,7 +182,7 @@ class PartitionStatus:
         return queue_key(name), value
 
     def _state(self, name: str, row: QueueRow | None) -> QueueState:
-        spec = self.work.state.catalog.spec(name, row.settings if row else {})
+        spec = self.work.state.catalog.spec_of_stored(name, row.settings if row else {})
         if row is None:
             return QueueState(Counts().stored(), (), 0, 0, _settings(spec))
         counts = Counts(*row.counts).stored()

@@ -65,4 +65,5 @@ class CommandLog:
                 self._partition, about, entry.reason, visible(entry.text), more,
             )  # fmt: skip
         else:
-            log.info("partition %d: operator: %s%s", self._partition, about, more)
+            text = f", {visible(entry.text)}" if entry.text else ""
+            log.info("partition %d: operator: %s%s%s", self._partition, about, text, more)

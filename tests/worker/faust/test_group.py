@@ -114,4 +114,4 @@ async def test_workers_with_other_settings_are_named(
     text = str(refused.value)
     assert "group app have other settings: faust-1 at 10.0.0.7 has ringfaust-bbbb" in text
     assert "this worker has ringfaust-aaaa" in text
-    assert "stop all workers, and then start them with the new files" in text
+    assert "start this worker with the old one and run `ringfaust apply`" in text

@@ -1,0 +1,184 @@
+"""Apply a configuration to all partitions, or to none (R128)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, ProducerFenced
+
+from ringfaust.client.brokers import Writer, stop
+from ringfaust.client.connection import Connection, encode
+from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
+from ringfaust.core.catalog import Configuration
+from ringfaust.protocol.names import apply_transactional_id
+from ringfaust.protocol.records import OutgoingRecord, Role
+from ringfaust.protocol.revisions import PARTITION, read_revisions, revision_rows
+
+_POLL_MS = 100
+
+
+class NotApplied(ClientError):
+    """A configuration was not applied, to no partition. The text says why, and what to do."""
+
+
+class Applied(NamedTuple):
+    """A configuration that was applied."""
+
+    revision: int
+    partitions: tuple[int, ...]
+    """Those that have taken it up."""
+    waiting: tuple[int, ...]
+    """Those that have not answered: they take it up when a worker serves them."""
+
+
+async def present_configurations(connection: Connection) -> dict[int, Configuration]:
+    """What each partition uses.
+
+    Raises:
+        NotApplied: a worker does not know what it uses: it is of an earlier version.
+        NoAnswer: a partition has no worker.
+    """
+
+    async def ask(partition: int) -> Configuration:
+        body = await connection.request(partition, {"type": "show_configuration"})
+        answer: dict[str, Any] = body["answer"]
+        if answer["document"] is None:
+            raise NotApplied(f"partition {partition} does not know its configuration")
+        return Configuration(**answer)
+
+    numbers = sorted(connection.partitions)
+    return dict(zip(numbers, await asyncio.gather(*map(ask, numbers)), strict=True))
+
+
+async def applied_revisions(connection: Connection) -> list[Configuration]:
+    """What was applied, in order of the revisions.
+
+    Raises:
+        NotApplied: the topic does not exist.
+    """
+    topic = connection.topic(Role.CONFIGURATION)
+    consumer = connection.brokers.consumer(
+        enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed"
+    )
+    rows: list[tuple[bytes | None, bytes | None]] = []
+    try:
+        await consumer.start()
+        if topic not in await consumer.topics():
+            raise NotApplied(f"there is no topic {topic}: `ringfaust topics create` creates it")
+        where = TopicPartition(topic, PARTITION)
+        consumer.assign([where])
+        begin = (await consumer.beginning_offsets([where]))[where]
+        end = (await consumer.end_offsets([where]))[where]
+        consumer.seek(where, begin)
+        while end > begin and await consumer.position(where) < end:
+            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                rows += [(each.key, each.value) for each in records]
+    finally:
+        await stop(consumer)
+    return read_revisions(rows)
+
+
+async def apply(
+    connection: Connection,
+    document: Mapping[str, Any],
+    *,
+    who: str,
+    text: str,
+    after: int | None,
+    is_stopped: bool,
+) -> Applied:
+    """Write a configuration for all partitions, in one transaction; see `Admin.apply`."""
+    used = {} if is_stopped else await present_configurations(connection)
+    _refuse_routes(used, document)
+    writer = connection.brokers.writer(apply_transactional_id(connection.application))
+    try:
+        await writer.start()  # from here on nobody else can finish
+        known = await applied_revisions(connection)
+        if is_stopped and not known:
+            raise NotApplied(
+                "no worker runs, and nothing was applied before: start the workers with this "
+                "queues.yaml, which counts until the first apply"
+            )
+        newest = max([each.revision for each in (*known, *used.values())], default=0)
+        if after is not None and newest != after:
+            raise NotApplied(
+                f"revision {newest} is newer than revision {after}, which this is meant to follow: "
+                "look at it (`ringfaust diff`), and apply again"
+            )
+        mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
+        first = [] if known else [used[min(used)]._replace(revision=0)]
+        return await _write(connection, writer, first, mine, waits=not is_stopped)
+    finally:
+        await writer.stop()
+
+
+def _refuse_routes(used: Mapping[int, Configuration], document: Mapping[str, Any]) -> None:
+    """Refuse a change of the routes while workers run: they read routes when they start."""
+    wanted = _by_topic(document)
+    for each in used.values():
+        before = _by_topic(each.document)
+        changed = sorted(
+            topic for topic in {*wanted, *before} if wanted.get(topic) != before.get(topic)
+        )
+        if changed:
+            raise NotApplied(
+                f"the routes of {', '.join(changed)} differ, and workers read routes only when "
+                "they start. Nothing was changed. Stop all workers, apply again, and start them"
+            )
+
+
+def _by_topic(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {route["topic"]: route for route in document.get("routes", ())}
+
+
+async def _write(
+    connection: Connection,
+    writer: Writer,
+    first: list[Configuration],
+    mine: Configuration,
+    *,
+    waits: bool,
+) -> Applied:
+    """Write everything at once, and wait until the partitions have taken it up."""
+    rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
+    expected, keys = {}, []
+    for number in sorted(connection.partitions):
+        key, expected[number] = connection.expect_reply()
+        keys.append(key)
+        command = {
+            "type": "apply", "revision": mine.revision, "configuration": mine.document,
+            "who": mine.who, "text": mine.text, "reply": key,
+        }  # fmt: skip
+        rows.append(
+            OutgoingRecord(connection.topic(Role.CONTROL), encode(command), partition=number)
+        )
+    try:
+        await writer.commit(lambda: writer.send(rows))
+    except ProducerFenced:
+        raise NotApplied("somebody else applies at the same moment: look, and try again") from None
+    except KafkaError as error:
+        if writer.may_be_committed:
+            raise OutcomeUnknown(
+                "it is not known whether the configuration was applied: see `ringfaust history`"
+            ) from error
+        raise
+    answers = await asyncio.gather(
+        *map(connection.await_reply, expected.values() if waits else ()), return_exceptions=True
+    )
+    for key in keys:
+        connection.drop_reply(key)
+    if not waits:
+        return Applied(mine.revision, (), tuple(expected))
+    done, waiting = [], []
+    for number, answer in zip(expected, answers, strict=True):
+        if isinstance(answer, NoAnswer):
+            waiting.append(number)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            done.append(number)
+    return Applied(mine.revision, tuple(done), tuple(waiting))

@@ -1,0 +1,93 @@
+"""What counts when a host starts, and how two configurations differ (R128)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringfaust.config import ConfigError, QueuesConfig
+from ringfaust.config.agreement import fingerprint
+from ringfaust.config.applied import newest_of
+from ringfaust.config.differences import differences, summary
+from ringfaust.config.worker import WorkerConfig
+from ringfaust.core.catalog import Configuration
+from ringfaust.protocol.revisions import read_revisions, revision_rows
+
+
+def queues(**fields: Any) -> QueuesConfig:
+    return QueuesConfig.model_validate({"queues": {"q": fields}})
+
+
+def revision(number: int, content: QueuesConfig) -> Configuration:
+    return Configuration(number, content.document(), "ann", "text", 1_700_000_000_000)
+
+
+def test_without_a_revision_the_file_counts() -> None:
+    file = queues(ring_size=3)
+    assert newest_of([], file, "t") == (file, file, "")
+
+
+def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
+    first, second = queues(ring_size=3), queues(ring_size=4)
+    known = [revision(0, first), revision(1, second)]
+    found = newest_of(known, first, "t")
+    assert (found.queues, found.first) == (second, first)
+    assert "differs from revision 1, which ann has applied at 2023-11-14" in found.note
+    assert "`ringfaust apply` makes the file count" in found.note
+    assert newest_of(known, second, "t").note == ""
+
+
+def test_a_worker_with_any_file_has_the_fingerprint_of_those_that_run() -> None:
+    first, second = queues(ring_size=3), queues(ring_size=4)
+    known, worker = [revision(0, first), revision(1, second)], WorkerConfig()
+    for file in (first, second, queues()):
+        used = newest_of(known, file, "t")
+        assert fingerprint(worker, used.first) == fingerprint(worker, first)
+
+
+def test_a_revision_of_a_newer_version_is_named() -> None:
+    unknown = Configuration(2, {"queues": {"q": {"of_tomorrow": 1}}})
+    with pytest.raises(ConfigError, match="revision 2 in shop.configuration"):
+        newest_of([unknown], queues(), "shop.configuration")
+
+
+def test_rows_are_read_as_they_were_written_and_others_are_skipped() -> None:
+    known = [revision(number, queues(ring_size=number + 1)) for number in (0, 1, 101)]
+    rows = [(each.key, each.value) for each in revision_rows("t", known)]
+    others = [
+        (None, b"{}"),
+        (b"other/1", b"{}"),
+        (b"revision/7", b"no JSON"),
+        (b"revision/8", b"[]"),
+    ]
+    assert read_revisions([*others, *rows]) == [known[0], known[2]], "101 forgets 1"
+
+
+def test_differences_name_the_entries_and_the_fields() -> None:
+    before = QueuesConfig.model_validate(
+        {
+            "routes": [{"topic": "t", "queue": "q"}],
+            "queues": {"q": {"ring_size": 2, "dedup_window_ms": 5}, "gone": {}},
+            "addresses": {"p": {"subscriptions": {"a": {}}}},
+        }
+    )
+    now = QueuesConfig.model_validate(
+        {
+            "routes": [{"topic": "t", "queue": "q", "hop": "always"}],
+            "queues": {"q": {"ring_size": 3}, "new": {}},
+            "addresses": {"p": {"subscriptions": {"a": {}, "b": {"ring_size": 1}}}},
+            "settings": {"#": {"batch": 2}},
+        }
+    )
+    found = differences(before.document(), now.document())
+    assert list(map(str, found)) == [
+        "~ routes t  hop: auto -> always",
+        "- queues gone",
+        "+ queues new",
+        "~ queues q  dedup_window_ms: 5 -> default, ring_size: 2 -> 3",
+        "~ addresses p  subscriptions.b: default -> {'ring_size': 1}",
+        "+ settings #  batch: 2",
+    ]
+    assert summary(found).startswith("~ routes t  hop: auto -> always; - queues gone; ")
+    assert differences(now.document(), now.document()) == []
