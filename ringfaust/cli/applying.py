@@ -110,7 +110,7 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
         wanted = await _wanted(admin, worker, queues, revision)
         return await _compare(admin, wanted, is_stopped=await _is_stopped(worker))
 
-    found = with_admin(target, look)
+    found = with_admin(target, look, needs_worker=False)
     if as_json:
         print_json(found)
     elif found.differences or found.behind:
@@ -159,7 +159,7 @@ def apply(
         )
         return found, applied
 
-    found, applied = with_admin(target, act)
+    found, applied = with_admin(target, act, needs_worker=False)
     if as_json:
         print_json(
             AppliedRevision(
@@ -181,7 +181,7 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
 
     Example: ringfaust history
     """
-    found = with_admin(target, lambda admin: admin.history())
+    found = with_admin(target, lambda admin: admin.history(), needs_worker=False)
     if as_json:
         print_json(
             [

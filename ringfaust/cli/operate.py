@@ -140,8 +140,15 @@ def connect_options(worker: WorkerConfig) -> ConnectOptions:
     }
 
 
-def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:
+def with_admin(
+    target: Target, act: Callable[[Admin], Awaitable[T]], *, needs_worker: bool = True
+) -> T:
     """Connect, do something, disconnect, and return the result.
+
+    Args:
+        target: names the application.
+        act: what to do.
+        needs_worker: whether it is in vain while no worker lives.
 
     Raises:
         BrokerUnreachable: no broker answers.
@@ -155,7 +162,8 @@ def with_admin(target: Target, act: Callable[[Admin], Awaitable[T]]) -> T:
 
         worker = await reached(target.load()[0])
         async with started(Admin(**connect_options(worker)), worker) as admin:
-            await check_worker(worker)
+            if needs_worker:
+                await check_worker(worker)
             return await act(admin)
 
     return asyncio.run(run())

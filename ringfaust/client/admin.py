@@ -21,9 +21,9 @@ from ringfaust.client.inspected import (
 )
 from ringfaust.client.locate import UNKNOWN_QUEUE
 from ringfaust.client.resource import AsyncResource
-from ringfaust.core.catalog import Configuration
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
+from ringfaust.protocol.revisions import Configuration
 
 _ALL_QUEUES = "#"
 _QUEUES_PER_PAGE = 2_000

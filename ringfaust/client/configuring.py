@@ -13,10 +13,9 @@ from aiokafka.errors import KafkaError, ProducerFenced
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
-from ringfaust.core.catalog import Configuration
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
-from ringfaust.protocol.revisions import PARTITION, read_revisions, revision_rows
+from ringfaust.protocol.revisions import PARTITION, Configuration, read_revisions, revision_rows
 
 _POLL_MS = 100
 

@@ -9,6 +9,8 @@ from typing import Any
 from ringfaust.core.catalog import Configuration
 from ringfaust.protocol.records import OutgoingRecord
 
+__all__ = ["PARTITION", "Configuration", "read_revisions", "revision_rows"]
+
 PARTITION = 0
 """The partition that has all rows."""
 KEPT = 100

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from generate.files import ROOT
 from generate.schemas import output_file
 from ringfaust import client
+from ringfaust.cli import reach
 from ringfaust.cli.main import main
 from ringfaust.client import Admin
+from ringfaust.config import WorkerConfig
 from tests.client.test_admin import Joined
 
 
@@ -26,7 +28,14 @@ def joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Joined:
         admin._connection = joined
         return admin
 
+    async def reached(worker: WorkerConfig) -> WorkerConfig:
+        return worker
+
+    async def is_answered(_: WorkerConfig) -> None: ...
+
     monkeypatch.setattr(client, "Admin", made)
+    monkeypatch.setattr(reach, "reached", reached)
+    monkeypatch.setattr(reach, "check_worker", is_answered)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues.yaml").write_text("queues: {q: {}}\n")
     joined.processors[1].send("q", "a")
