@@ -76,7 +76,7 @@ def helm() -> str:
         return problems
     secrets = ("--set", "environmentFromSecret=kafka,tlsSecret=tls,storage.className=fast")
     for options in ((), secrets, ("--set", "createTopics=false")):
-        done = _output(tool, "template", "rings", CHART, *options)
+        done = render(*options)
         if done.returncode:
             return done.stderr
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as rendered:
@@ -85,6 +85,16 @@ def helm() -> str:
             if problems := _validated(Path(rendered.name)):
                 return problems
     return ""
+
+
+def render(*options: str) -> subprocess.CompletedProcess[str]:
+    """Have helm print what the chart makes of its values and of options.
+
+    Raises:
+        Missing: there is no helm.
+    """
+    tool = _tool("helm", "`make lint-deploy` installs it where Go is")
+    return _output(tool, "template", "rings", CHART, "--is-upgrade", *options)
 
 
 def install_helm() -> None:

@@ -19,6 +19,7 @@ from tests.deploy.linters import (
     SERVICE,
     SPARK_APPLICATIONS,
     Missing,
+    render,
 )
 
 
@@ -67,6 +68,37 @@ def test_the_values_of_the_chart_are_valid() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert WorkerConfig.model_validate(values["worker"]).web.enabled
     QueuesConfig.model_validate(values["queues"])
+
+
+def rendered(*options: str) -> dict[str, Any]:
+    """What the chart makes of its values, by kind."""
+    try:
+        done = render(*options)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    assert done.returncode == 0, done.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+
+
+def test_another_queue_is_applied_and_restarts_no_worker() -> None:
+    before, after = rendered(), rendered("--set", "queues.queues.orders.ring_size=5")
+    assert before["ConfigMap"] != after["ConfigMap"]
+    assert before["StatefulSet"] == after["StatefulSet"]
+    job = after["Job"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade"
+    pod = job["spec"]["template"]
+    (apply,) = pod["spec"]["containers"]
+    assert apply["args"][0] == "apply" and "--yes" in apply["args"]
+    _parses(apply["args"])
+    mounted = {each["name"] for each in apply["volumeMounts"]}
+    assert mounted == {each["name"] for each in pod["spec"]["volumes"]}
+    wanted = after["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]
+    assert not wanted.items() <= pod["metadata"]["labels"].items(), "it counts as a worker"
+
+
+def test_another_setting_of_the_worker_restarts_the_workers() -> None:
+    before, after = rendered(), rendered("--set", "worker.failover_after_ms=5000")
+    assert before["StatefulSet"] != after["StatefulSet"]
 
 
 def test_a_worker_is_never_root_and_finishes_its_batch() -> None:

@@ -27,9 +27,37 @@ securityContext:
 resources: {{- toYaml .Values.resources | nindent 2 }}
 volumeMounts:
   - {name: config, mountPath: /etc/ringfaust, readOnly: true}
-  - {name: state, mountPath: /var/lib/ringfaust}
   - {name: tmp, mountPath: /tmp}
   {{- if .Values.tlsSecret }}
   - {name: tls, mountPath: /etc/ringfaust-tls, readOnly: true}
   {{- end }}
+{{- end }}
+{{- define "ringfaust.pod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+volumes:
+  - name: config
+    configMap:
+      name: {{ include "ringfaust.name" . }}
+  - name: tmp
+    emptyDir: {sizeLimit: 64Mi}
+  {{- with .Values.tlsSecret }}
+  - name: tls
+    secret:
+      secretName: {{ . }}
+      defaultMode: 0440
+  {{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
