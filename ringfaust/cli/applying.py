@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringfaust.core.catalog import Configuration
 
 _DIFFERS = 1
-"""Exit status of `diff` if something differs; 2 is an error, as of every command."""
+"""Exit status of `diff` if something differs; 2 is an error, as for every command."""
 
 Revision = Annotated[
     int | None,
@@ -54,6 +54,8 @@ class ShownDifference:
     what: str
     before: dict[str, Any]
     now: dict[str, Any]
+    text: str
+    """It as one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,7 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
     worker, queues = target.load()
 
     async def look(admin: Admin) -> Diff:
-        wanted = await _wanted(admin, worker, queues, revision)
-        return await _compare(admin, wanted, is_stopped=await _is_stopped(worker))
+        return (await _look(admin, worker, queues, revision))[1]
 
     found = with_admin(target, look, needs_worker=False)
     if as_json:
@@ -133,23 +134,21 @@ def apply(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make queues.yaml count, for all partitions at once and without a restart.
+    """Put queues.yaml into effect, for all partitions at once and without a restart.
 
-    With --revision it goes back to what was applied before.
+    With --revision, put an earlier revision into effect again.
 
     Example: ringfaust apply --config config --message "a smaller ring" --yes
     """
     worker, queues = target.load()
 
     async def act(admin: Admin) -> tuple[Diff, Applied | None]:
-        is_stopped = await _is_stopped(worker)
-        wanted = await _wanted(admin, worker, queues, revision)
-        found = await _compare(admin, wanted, is_stopped=is_stopped)
+        wanted, found, is_stopped = await _look(admin, worker, queues, revision)
         if not (found.differences or found.behind):
             return found, None
         if not as_json:
             _print(found)
-        confirm(f"This makes it revision {found.revision + 1}.", target.where(), yes=yes)
+        confirm(f"This becomes revision {found.revision + 1}.", target.where(), yes=yes)
         applied = await admin.apply(
             wanted,
             who=by or operator(),
@@ -199,7 +198,8 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
         ("revision", "applied", "by", "what"),
         [
             (
-                each.revision, time_text(each.applied_ms) if each.applied_ms else "before that",
+                each.revision,
+                time_text(each.applied_ms) if each.applied_ms else "before revision 1",
                 each.who, each.text or "-",
             )
             for each in found
@@ -211,60 +211,64 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
 
 
 async def _is_stopped(worker: WorkerConfig) -> bool:
-    """Whether no worker of the application is in its group."""
+    """Whether no worker of the application is in its group, and no ring job has its rings."""
+    from ringfaust.cli.reach import reached
     from ringfaust.kafka.admin import open_admin
+    from ringfaust.kafka.changelog_owner import changelog_ends
     from ringfaust.kafka.names import worker_group
+    from ringfaust.protocol.records import Role
 
+    worker = await reached(worker)
+    changelog = worker.topic(Role.CHANGELOG)
     async with open_admin(worker.brokers()) as brokers:
-        return not (await brokers.group(worker_group(worker.application))).members
+        if (await brokers.group(worker_group(worker.application))).members:
+            return False
+        if not await brokers.existing([changelog]):
+            return True
+    ends = await changelog_ends(worker.client_options(), changelog, worker.partitions)
+    return not any(end.job for end in ends)
 
 
-async def _wanted(
+async def _look(
     admin: Admin, worker: WorkerConfig, queues: QueuesConfig, revision: int | None
+) -> tuple[Mapping[str, Any], Diff, bool]:
+    """What to apply, what that changes, and whether no worker runs."""
+    from ringfaust.config.differences import differences
+
+    is_stopped = await _is_stopped(worker)
+    revisions = await admin.history() if is_stopped or revision is not None else []
+    if is_stopped and not revisions:
+        raise NoRevision(
+            "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
+        )
+    wanted = queues.document() if revision is None else _content(revision, revisions, worker)
+    used = {} if is_stopped else await admin.configuration()
+    newest = revisions[-1] if is_stopped else max(used.values(), key=lambda each: each.revision)
+    found = differences(newest.document, wanted)
+    behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}
+    needs_stop = not is_stopped and any(each.section == "routes" for each in found)
+    return wanted, Diff(newest.revision, list(map(_shown, found)), behind, needs_stop), is_stopped
+
+
+def _content(
+    revision: int, revisions: Sequence[Configuration], worker: WorkerConfig
 ) -> Mapping[str, Any]:
-    """The content to apply: of the file, or of a revision."""
-    if revision is None:
-        return queues.document()
     from ringfaust.config.applied import queues_of
     from ringfaust.protocol.records import Role
 
-    for each in await admin.history():
+    for each in revisions:
         if each.revision == revision:
             return queues_of(each, worker.topic(Role.CONFIGURATION)).document()
     raise NoRevision(f"the log does not have revision {revision}: see `ringfaust history`")
 
 
-async def _compare(admin: Admin, wanted: Mapping[str, Any], *, is_stopped: bool) -> Diff:
-    from ringfaust.config.differences import differences
-
-    used: Mapping[int, Configuration] = {}
-    if is_stopped:
-        revisions = await admin.history()
-        if not revisions:
-            raise NoRevision(
-                "no worker runs, and nothing was applied before: the file counts when they start"
-            )
-        newest = revisions[-1]
-    else:
-        used = await admin.configuration()
-        newest = max(used.values(), key=lambda each: each.revision)
-    found = differences(newest.document, wanted)
-    behind = {
-        number: each.revision for number, each in used.items() if each.revision != newest.revision
-    }
-    needs_stop = any(each.section == "routes" for each in found) and not is_stopped
-    return Diff(newest.revision, list(map(_shown, found)), behind, needs_stop)
-
-
 def _shown(each: Difference) -> ShownDifference:
-    return ShownDifference(**asdict(each))
+    return ShownDifference(**asdict(each), text=str(each))
 
 
 def _print(found: Diff) -> None:
-    from ringfaust.config.differences import Difference
-
     for each in found.differences:
-        say(str(Difference(**asdict(each))))
+        say(each.text)
     for number, revision in found.behind.items():
         say(f"partition {number} uses revision {revision}, others use {found.revision}")
     if found.needs_stop:
@@ -272,15 +276,15 @@ def _print(found: Diff) -> None:
 
 
 def _summary(found: Diff, revision: int | None) -> str:
-    from ringfaust.config.differences import Difference, summary
+    from ringfaust.config.differences import summary
 
-    text = summary([Difference(**asdict(each)) for each in found.differences])
+    text = summary([each.text for each in found.differences])
     return text if revision is None else f"back to revision {revision}: {text}"
 
 
 def _print_applied(applied: Applied) -> None:
     if applied.partitions:
-        say(f"revision {applied.revision} counts in {len(applied.partitions)} partitions")
+        say(f"revision {applied.revision} is in effect in {len(applied.partitions)} partitions")
     if applied.waiting:
         numbers = ", ".join(map(str, applied.waiting))
         say(

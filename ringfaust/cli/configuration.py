@@ -115,7 +115,8 @@ def _print_checked(checked: CheckedConfig) -> None:
     say(f"{checked.worker_file} {state}: application {checked.application}")
     if checked.variables:
         say(f"from the environment: {', '.join(checked.variables)}")
-    say(f"fingerprint, equal on all workers: {checked.fingerprint}")
+    settings = "queues.yaml, partitions, clock and cloud_events"
+    say(f"fingerprint of {settings}: {checked.fingerprint}")
     for route in checked.routes:
         how = "through the hop" if route.through_hop else "directly"
         say(f"  {route.topic} -> {route.queue}, {how}")

@@ -23,6 +23,7 @@ from ringfaust.cli.worker import ranges
 from ringfaust.client import ClientError, StatusReader, WorkerStatus
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
+from ringfaust.config.applied import configuration_in_use
 from ringfaust.config.topics import check_topics, wanted_topics
 from ringfaust.config.worker import machine_bytes
 from ringfaust.core.catalog import Catalog
@@ -95,13 +96,26 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
         yield Finding("brokers", "fail", _reason(error), remedy)
         return
     yield Finding("brokers", "ok", f"{worker.bootstrap_servers} answers, cluster {cluster.cluster}")
+    try:
+        used = await configuration_in_use(worker, queues)
+    except (RingfaustError, KafkaError, OSError, TimeoutError) as error:
+        yield Finding("configuration", "fail", _reason(error), _remedy(error, worker))
+        return
+    if used.note:
+        text = "this queues.yaml differs from the configuration that was applied last"
+        remedy = "`ringfaust diff` shows how; `ringfaust apply` puts the file into effect"
+        yield Finding("configuration", "warn", text, remedy)
+
+    async def group(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
+        return await _group(worker, used.first)
+
     checks = {
-        "acls": permissions, "topics": _topics, "group": _group, "clock": _clock, "lag": _lag,
+        "acls": permissions, "topics": _topics, "group": group, "clock": _clock, "lag": _lag,
         "transactions": _transactions, "workers": _workers,
     }  # fmt: skip
     for name, check in checks.items():
         try:
-            for finding in await check(worker, queues):
+            for finding in await check(worker, used.queues):
                 yield finding
         except (RingfaustError, KafkaError, OSError, TimeoutError) as error:
             yield Finding(name, "fail", _reason(error), _remedy(error, worker))
@@ -307,11 +321,11 @@ def judge_queues(split: Mapping[str, Sequence[int]]) -> list[Finding]:
 
 
 def judge_settings(published: Mapping[str, Mapping[str, Any]], catalog: Catalog) -> list[Finding]:
-    """Which queues have other settings than the file: they were set live, or the file is newer.
+    """Which queues have other settings than the configuration: they were set live.
 
     Args:
         published: by queue, the settings that differ from the defaults.
-        catalog: what the file declares.
+        catalog: what the configuration declares.
     """
     different = []
     for name, settings in sorted(published.items()):
@@ -319,13 +333,16 @@ def judge_settings(published: Mapping[str, Mapping[str, Any]], catalog: Catalog)
         now = {each.name: each.default for each in fields(QueueSpec)} | dict(settings)
         names = [each for each in declared if now.get(each, declared[each]) != declared[each]]
         different += [
-            f"{name!r}: {written_name(each)} is {now[each]!r}, the file says {declared[each]!r}"
+            f"{name!r}: {written_name(each)} is {now[each]!r}, "
+            f"the configuration says {declared[each]!r}"
             for each in names
         ]
     if not different:
-        return [Finding("settings", "ok", "the queues have the settings of queues.yaml")]
+        return [Finding("settings", "ok", "the queues have the settings of the configuration")]
     more = f"; and {len(different) - _SHOWN:,} more" if len(different) > _SHOWN else ""
-    text = f"queues have other settings than queues.yaml: {'; '.join(different[:_SHOWN])}{more}"
+    text = (
+        f"queues have other settings than the configuration: {'; '.join(different[:_SHOWN])}{more}"
+    )
     remedy = "`ringfaust queue show` says which were set live; `queue reset` takes these back"
     return [Finding("settings", "warn", text, remedy)]
 

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ringfaust.cli.operate import QueueName, Target, with_options
+from ringfaust.cli.operate import QueueName, Target, Yes, with_options
 
 
 class Sending(NamedTuple):
@@ -26,7 +26,7 @@ class Sending(NamedTuple):
     lines: Annotated[
         bool, typer.Option("--lines", help="Each line of standard input is a message.")
     ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    yes: Yes = False
 
 
 class Settle(StrEnum):
@@ -57,7 +57,7 @@ class Receiving(NamedTuple):
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each message as an object on a line.")
     ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
+    yes: Yes = False
 
 
 @with_options

@@ -168,7 +168,7 @@ def _changed(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[
 
     defaults = {each.name: each.default for each in fields(QueueSpec)}
     return [
-        (written_name(name), str(value), "set live" if name in own else "queues.yaml")
+        (written_name(name), str(value), "set live" if name in own else "configuration")
         for name, value in settings.items()
         if name in own or value != defaults.get(name)
     ]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.client.brokers import Writer, stop
@@ -15,9 +14,8 @@ from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
-from ringfaust.protocol.revisions import PARTITION, Configuration, read_revisions, revision_rows
-
-_POLL_MS = 100
+from ringfaust.protocol.revisions import Configuration, revision_rows
+from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
 
 class NotApplied(ClientError):
@@ -46,7 +44,10 @@ async def present_configurations(connection: Connection) -> dict[int, Configurat
         body = await connection.request(partition, {"type": "show_configuration"})
         answer: dict[str, Any] = body["answer"]
         if answer["document"] is None:
-            raise NotApplied(f"partition {partition} does not know its configuration")
+            raise NotApplied(
+                f"partition {partition} is served by a worker of an earlier version: upgrade all "
+                "workers, and apply again"
+            )
         return Configuration(**answer)
 
     numbers = sorted(connection.partitions)
@@ -60,25 +61,14 @@ async def applied_revisions(connection: Connection) -> list[Configuration]:
         NotApplied: the topic does not exist.
     """
     topic = connection.topic(Role.CONFIGURATION)
-    consumer = connection.brokers.consumer(
-        enable_auto_commit=False, auto_offset_reset="earliest", isolation_level="read_committed"
-    )
-    rows: list[tuple[bytes | None, bytes | None]] = []
+    consumer = connection.brokers.consumer(**OPTIONS)
     try:
-        await consumer.start()
-        if topic not in await consumer.topics():
-            raise NotApplied(f"there is no topic {topic}: `ringfaust topics create` creates it")
-        where = TopicPartition(topic, PARTITION)
-        consumer.assign([where])
-        begin = (await consumer.beginning_offsets([where]))[where]
-        end = (await consumer.end_offsets([where]))[where]
-        consumer.seek(where, begin)
-        while end > begin and await consumer.position(where) < end:
-            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                rows += [(each.key, each.value) for each in records]
+        found = await read_configurations(consumer, topic)
     finally:
         await stop(consumer)
-    return read_revisions(rows)
+    if found is None:
+        raise NotApplied(f"there is no topic {topic}: `ringfaust topics create` creates it")
+    return found
 
 
 async def apply(

@@ -1,4 +1,4 @@
-"""Which configuration counts: that of the file, or what was applied (R128)."""
+"""Which configuration is in effect: that of the file, or what was applied (R128)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringfaust.times import time_text
 
 
 class InUse(NamedTuple):
-    """The configuration that counts for a host that starts now."""
+    """The configuration that is in effect for a host that starts now."""
 
     queues: QueuesConfig
     """The routes and all else; each partition keeps what it uses of it."""
@@ -26,7 +26,7 @@ class InUse(NamedTuple):
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
-    """Return what counts. If nothing was applied yet, that is the file.
+    """Return what is in effect. If nothing was applied yet, that is the file.
 
     Args:
         worker: worker.yaml.
@@ -41,7 +41,7 @@ async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUs
 
 
 def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) -> InUse:
-    """Return what counts after these revisions were applied.
+    """Return what is in effect after these revisions were applied.
 
     Raises:
         ConfigError: one of them is not valid.
@@ -54,9 +54,9 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
     if queues.document() != file.document():
         note = (
             f"queues.yaml of this worker differs from revision {newest.revision}, which "
-            f"{newest.who or 'somebody'} has applied at {time_text(newest.applied_ms)}: that one "
-            "counts. `ringfaust diff` shows how they differ, and `ringfaust apply` makes the "
-            "file count"
+            f"{newest.who or 'somebody'} applied at {time_text(newest.applied_ms)} and which is in "
+            "effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts the file into "
+            "effect"
         )
     return InUse(queues, queues_of(oldest, topic), note)
 

@@ -60,9 +60,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Diffe
     return found
 
 
-def summary(found: Sequence[Difference]) -> str:
-    """What was changed, in one short line."""
-    text = "; ".join(map(str, found))
+def summary(found: Sequence[str]) -> str:
+    """What was changed, in one short line; `found`: the differences as text."""
+    text = "; ".join(found)
     return text if len(text) <= _TEXT_CHARS else text[: _TEXT_CHARS - 1] + "…"
 
 

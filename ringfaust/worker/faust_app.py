@@ -4,11 +4,15 @@ The environment variable RINGFAUST_CONFIG names the directory that contains queu
 worker.yaml.
 """
 
+import asyncio
 import os
 from pathlib import Path
 
 from ringfaust.config import load
+from ringfaust.config.applied import configuration_in_use
 from ringfaust.worker.app import create_app
 
 _folder = os.environ.get("RINGFAUST_CONFIG")
-app = create_app(*load(Path(_folder) if _folder else None))
+_worker, _file = load(Path(_folder) if _folder else None)
+_used = asyncio.run(configuration_in_use(_worker, _file))
+app = create_app(_worker, _used.queues, first=_used.first)

@@ -96,7 +96,7 @@ async def test_two_workers_take_it_up_under_load_and_nothing_is_lost(
     await app.stop(one)
     one.start()
     await until(one.has_connected, 60, "it runs again")
-    assert "differs from revision 1, which ann has applied" in one.log_text()
+    assert "differs from revision 1, which ann applied" in one.log_text()
     settled = load.settled
     await until(lambda: load.settled > settled + 100, 60, "consumers settle")
     async with Admin(
@@ -110,7 +110,7 @@ async def test_two_workers_take_it_up_under_load_and_nothing_is_lost(
 
     # And back, while the file still has something else.
     (app.config_dir / "queues.yaml").write_text(newer)
-    assert "revision 2 counts in 4 partitions" in await run(
+    assert "revision 2 is in effect in 4 partitions" in await run(
         app, "apply", "--revision", "0", "--yes"
     )
     history = json.loads(await run(app, "history", "--json"))

@@ -209,8 +209,8 @@ def test_settings_that_differ_from_the_file_are_named() -> None:
     live = {"orders": {"ring_size": 5}, "by.eu": {"consumer_timeout": 5_000}}
     (found,) = judge_settings(live, catalog)
     assert found.level == "warn"
-    assert "'orders': ring_size is 5, the file says 3" in found.text
-    assert "'by.eu': consumer_timeout_ms is 5000, the file says" in found.text
+    assert "'orders': ring_size is 5, the configuration says 3" in found.text
+    assert "'by.eu': consumer_timeout_ms is 5000, the configuration says" in found.text
     assert "`queue reset` takes these back" in found.remedy
     (back,) = judge_settings({"orders": {}}, catalog)
-    assert "'orders': ring_size is -1, the file says 3" in back.text
+    assert "'orders': ring_size is -1, the configuration says 3" in back.text

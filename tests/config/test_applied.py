@@ -33,8 +33,8 @@ def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
     known = [revision(0, first), revision(1, second)]
     found = newest_of(known, first, "t")
     assert (found.queues, found.first) == (second, first)
-    assert "differs from revision 1, which ann has applied at 2023-11-14" in found.note
-    assert "`ringfaust apply` makes the file count" in found.note
+    assert "differs from revision 1, which ann applied at 2023-11-14" in found.note
+    assert "`ringfaust apply` puts the file into effect" in found.note
     assert newest_of(known, second, "t").note == ""
 
 
@@ -89,5 +89,7 @@ def test_differences_name_the_entries_and_the_fields() -> None:
         "~ addresses p  subscriptions.b: default -> {'ring_size': 1}",
         "+ settings #  batch: 2",
     ]
-    assert summary(found).startswith("~ routes t  hop: auto -> always; - queues gone; ")
+    assert summary(list(map(str, found))).startswith(
+        "~ routes t  hop: auto -> always; - queues gone; "
+    )
     assert differences(now.document(), now.document()) == []

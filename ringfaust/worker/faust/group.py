@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 
 _ASK_AGAIN_S = 0.2
 _REMEDY = (
-    "queues.yaml, and `partitions` and `clock` in worker.yaml, must be the same on all workers; "
-    "`ringfaust config check` prints the fingerprint. To change queues.yaml, start this worker "
-    "with the old one and run `ringfaust apply`; to change the others, stop all workers first."
+    "`partitions`, `clock` and `cloud_events` in worker.yaml must be the same on all workers, and "
+    "so must queues.yaml until the first `ringfaust apply`. To change queues.yaml, start this "
+    "worker with the old one and run `ringfaust apply`; to change the others, stop all workers "
+    "first."
 )
 
 

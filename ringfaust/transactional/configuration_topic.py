@@ -1,0 +1,47 @@
+"""The configuration topic, as workers and clients read it (R128)."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ringfaust.protocol.revisions import PARTITION, Configuration, read_revisions
+
+_POLL_MS = 100
+
+
+class ReaderOptions(TypedDict):
+    """Options of the consumer that reads the topic."""
+
+    enable_auto_commit: bool
+    auto_offset_reset: str
+    isolation_level: str
+
+
+OPTIONS: ReaderOptions = {
+    "enable_auto_commit": False,
+    "auto_offset_reset": "earliest",
+    "isolation_level": "read_committed",
+}
+
+
+async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> list[Configuration] | None:
+    """Start a consumer, and return what was applied, in order; None: there is no such topic.
+
+    Raises:
+        KafkaError: the brokers cannot be reached or refuse the client.
+    """
+    await consumer.start()
+    if topic not in await consumer.topics():
+        return None
+    where = TopicPartition(topic, PARTITION)
+    consumer.assign([where])
+    begin = (await consumer.beginning_offsets([where]))[where]
+    end = (await consumer.end_offsets([where]))[where]
+    consumer.seek(where, begin)
+    rows: list[tuple[bytes | None, bytes | None]] = []
+    while begin < end and await consumer.position(where) < end:
+        for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+            rows += [(each.key, each.value) for each in records]
+    return read_revisions(rows)
