@@ -133,7 +133,9 @@ def add(*, name: Name, target: Target) -> None:
     )
 
     if target == Target():
-        raise BadContext("where is it? Give --config, --bootstrap-servers or --application")
+        raise BadContext(
+            "name the application: give --config, --bootstrap-servers or --application"
+        )
     known = read_contexts()
     if name in known.contexts:
         raise BadContext(f"there is a context {name!r} already; `ringfaust context rm` removes it")

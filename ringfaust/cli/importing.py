@@ -131,7 +131,7 @@ def artemis(
         raise typer.Exit(_move(messages, target))
     if broker_xml is None or to is None or messages is not None:
         raise NothingToImport(
-            "what? Name a broker.xml and --to DIR, or --messages EXPORT.XML and --config DIR"
+            "name a broker.xml and --to DIR, or --messages EXPORT.XML and --config DIR"
         )
     from ringfaust.importers.artemis import import_artemis
 

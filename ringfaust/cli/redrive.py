@@ -81,7 +81,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     """
     chosen = (request.ids, request.reason, request.since_ms, request.selector, request.queue)
     if not any(chosen):
-        text = "which messages? Give --id, --queue, --reason, --since or --selector"
+        text = "name the messages: give --id, --queue, --reason, --since or --selector"
         raise CannotRedrive("--id", text)
     context = RedriveContext.of(worker, queues)
     plan = asyncio.run(find(context, request))

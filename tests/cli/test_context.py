@@ -81,7 +81,7 @@ def test_the_file_has_where_the_configuration_is_and_nothing_of_it(shop: Path) -
         ("context use shpo", "there is no context 'shpo'; did you mean 'shop'?"),
         ("context rm other", "there is no context 'other'; known: shop"),
         ("context add shop --config shop", "there is a context 'shop' already"),
-        ("context add new", "where is it? Give --config"),
+        ("context add new", "name the application: give --config"),
         ("context add new --config nowhere", "nowhere cannot be used:\n  not a folder"),
     ],
 )

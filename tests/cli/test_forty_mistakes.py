@@ -42,7 +42,7 @@ MISTAKES = (
     ("topics plan --bootstrap-servers {hang}", "No Kafka broker answers at {hang}"),
     ("queue ls {shop} --application shpo", "there is no topic shpo.replies: check the application"),
     ("context use shpo", "there is no context 'shpo'"),
-    ("context add shop", "where is it? Give --config"),
+    ("context add shop", "name the application: give --config"),
     # No worker lives.
     ("queue show orders {idle}", "lives: none has ever given a sign of life"),
     ("queue pause orders {idle}", "Nothing was sent, so nothing changes later"),
@@ -65,7 +65,7 @@ MISTAKES = (
     ("message browse orders --selector priority> {shop}", "selector"),
     ("receive orders --settle take {shop}", "'take' is not one of 'browse', 'ack', 'release'"),
     ("receive orders\x1b[2J {shop}", "unknown_queue 'orders\\x1b[2J'"),
-    ("dead redrive --yes {shop}", "which messages? Give --id, --queue"),
+    ("dead redrive --yes {shop}", "name the messages: give --id, --queue"),
     ("partition retry 0 {shop}", "partition 0 has not stopped: it is serving"),
     # Times.
     ("dead ls --since 3600 {shop}", "--since: '3600' has no unit; write it like 1h, yesterday"),

@@ -31,7 +31,7 @@ MISTAKES = {
     "context ls --long": "No such option: --long",
     "context use shop": "there is no context 'shop'",
     "context show": "no context is chosen",
-    "context add shop": "where is it?",
+    "context add shop": "name the application",
     "context rm shop": "there is no context 'shop'",
     "worker --config /nowhere": NO_FOLDER,
     "apply --config /nowhere": NO_FOLDER,

@@ -107,16 +107,16 @@ def run(
         RecreatedTopic: a topic was deleted and created again since the job has read it.
         JobFailed: Spark ended the job with an error.
     """
-    asyncio.run(_check(worker, queues))  # first of all: whether the brokers can be reached
-    used = asyncio.run(configuration_in_use(worker, queues))
-    if used.note:
-        print(used.note, file=sys.stderr, flush=True)
-        asyncio.run(_check(worker, used.queues))
     if settings.from_worker and settings.take_over:
         raise move.CannotMove(
             "--from-worker begins with what the worker's rings hold, and --take-over with empty "
             "rings: give one of them"
         )
+    asyncio.run(_check(worker, queues))  # first of all: whether the brokers can be reached
+    used = asyncio.run(configuration_in_use(worker, queues))
+    if used.note:
+        print(used.note, file=sys.stderr, flush=True)
+        asyncio.run(_check(worker, used.queues))
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
@@ -191,6 +191,16 @@ def _initial_state(
         raise
 
 
+def _refuse_options_of_new_jobs(settings: RingOptions) -> None:
+    """Raise `CannotMove` if a job that has begun is given an option of one that begins."""
+    for option in ("from_worker", "take_over"):
+        if getattr(settings, option):
+            raise move.CannotMove(
+                f"{settings.checkpoint} belongs to a job that has already begun: omit "
+                f"--{option.replace('_', '-')} to continue it, or give a new folder"
+            )
+
+
 def _run_queries(
     spark: SparkSession,
     worker: WorkerConfig,
@@ -209,15 +219,8 @@ def _run_queries(
     repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
     begun = last_planned(spark, settings.checkpoint) is not None
-    for option, is_given in (
-        ("from-worker", settings.from_worker),
-        ("take-over", settings.take_over),
-    ):
-        if begun and is_given:
-            raise move.CannotMove(
-                f"{settings.checkpoint} belongs to a job that has already begun: omit --{option} "
-                "to continue it, or give a new folder"
-            )
+    if begun:
+        _refuse_options_of_new_jobs(settings)
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = settings._replace(tasks=identity.tasks)
     target = OutputTarget(
