@@ -35,7 +35,7 @@ class ChangelogEnd(NamedTuple):
 async def changelog_ends(
     client: Mapping[str, Any], changelog: str, partitions: int
 ) -> list[ChangelogEnd]:
-    """By partition, what the changelog says. Only its last record is read.
+    """By partition, what the changelog says. Only its last records are read.
 
     Args:
         client: options of any Kafka client.
@@ -59,7 +59,10 @@ async def changelog_ends(
             last = await last_record(consumer, tp, begins[tp], ends[tp])
             is_owner = last is not None and last.key == OWNER_KEY
             job = read_owner(last.value) if last is not None and is_owner else None
-            found.append(ChangelogEnd(job, last is not None and not is_owner))
+            while job is None and last is not None and last.key == OWNER_KEY:
+                # A job has given the rings back: what a worker wrote before it is there again.
+                last = await last_record(consumer, tp, begins[tp], last.offset)
+            found.append(ChangelogEnd(job, job is None and last is not None))
         return found
     finally:
         await stop_client(consumer)

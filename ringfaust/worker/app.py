@@ -27,6 +27,7 @@ from ringfaust.config.topics import WrongTopics, check_topics, declarations
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
+from ringfaust.kafka.changelog_owner import changelog_ends
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.sign_topic import SignTopic
@@ -59,7 +60,11 @@ from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
 from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
-from ringfaust.worker.store.changelog import changelog_consumer, standby_consumer
+from ringfaust.worker.store.changelog import (
+    OwnedByJob,
+    changelog_consumer,
+    standby_consumer,
+)
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
 from ringfaust.worker.store.rocks import open_rocks_store
 
@@ -374,6 +379,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         ClockSkewed: the clock does not agree with the brokers'.
         BrokerUnreachable: no broker answers.
         ConfigError: what was applied is not valid for this version.
+        OwnedByJob: a ring job has the rings.
     """
     with locked_data_dir(worker.data_dir):
         problems = asyncio.run(check_topics(worker, queues))
@@ -382,6 +388,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
             problems = asyncio.run(check_topics(worker, queues))
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
+        if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
+            asyncio.run(_refuse_owned(worker))
         asyncio.run(check_group(worker, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
@@ -393,6 +401,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
         _run_faust(worker, queues, attach, first=first, is_clock_checked=is_clock_checked)
+
+
+async def _refuse_owned(worker: WorkerConfig) -> None:
+    """Raise `OwnedByJob` if a ring job has the rings of some partition (ADR 53)."""
+    changelog = worker.topic(Role.CHANGELOG)
+    for end in await changelog_ends(worker.client_options(), changelog, worker.partitions):
+        if end.job:
+            raise OwnedByJob(worker.application, end.job)
 
 
 def log_start(worker: WorkerConfig) -> None:

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from typer.testing import Result
 
 from ringfaust.kafka.changelog_owner import ChangelogEnd, changelog_ends
+from ringfaust.kafka.names import partition_transactional_id
+from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import JobOwner
 from ringfaust.spark.ring.ownership import (
@@ -185,3 +187,27 @@ def test_the_changelog_says_who_has_each_partition(broker: EmbeddedBroker, tmp_p
         False,
         True,
     ]
+
+
+@pytest.mark.kafka
+def test_rings_that_a_job_has_given_back_belong_to_the_workers(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Else a job would begin with empty rings, although nobody asked for that (ADR 53)."""
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "back")
+    worker = harness.config
+    name = partition_transactional_id(worker.application, 1)
+    topics: dict[str, str] = {Role.CHANGELOG: worker.topic(Role.CHANGELOG)}
+
+    async def write_a_row() -> None:
+        options = worker.client_options()
+        producer = TransactionalProducer(worker.application, 1, topics, options, name)
+        await producer.start()
+        await producer.commit({}, [(b"row", b"x")], {})
+        await producer.stop()
+
+    asyncio.run(write_a_row())
+    assert [end.has_rows for end in asyncio.run(rings_owners(worker))] == [0, 1, 0, 0]
+    take_rings(worker, "/data/rings", "mine", from_worker=True)
+    release_rings(worker)
+    assert [end.has_rows for end in asyncio.run(rings_owners(worker))] == [0, 1, 0, 0]

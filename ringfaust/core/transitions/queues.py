@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of
-from ringfaust.core.model import EvictReason, Stage, cost_bytes
+from ringfaust.core.model import Counts, EvictReason, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.settings import QueueSpec
@@ -102,8 +102,16 @@ def take_up_stage(work: Work, stage: Stage) -> None:
                 work.stages.append(stage._replace(args=(after,)))
                 return
             work.spend(0)
+            work.left_transitions -= _decoded(work.state.queues.get(name), row)
             _reconfigure(work, name, row)
             after = name
+
+
+def _decoded(queue: Queue | None, row: QueueRow) -> int:
+    """How many rows the first use of a queue may decode: of deliveries, and for lost bodies."""
+    held = Counts(*row.counts) if queue is None else queue.counts
+    non_persistent = row.non_persistent if queue is None else queue.non_persistent
+    return held.delivering + (held.messages if non_persistent else 0)
 
 
 def _reconfigure(work: Work, name: str, row: QueueRow) -> None:

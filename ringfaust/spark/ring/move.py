@@ -8,7 +8,7 @@ changelog. The one that hands over must have stopped, with nothing in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from operator import attrgetter
 
@@ -215,12 +215,14 @@ def move_to_worker(
         if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
             raise _unfinished(checkpoint)
         keys = shuffle_keys(spark, job.partitions, job.tasks)
-        written = _write_changelogs(worker, pages, known, keys, ids)
+        # While the job still has the rings: no worker copies again what the job has read.
+        repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
+        asyncio.run(_commit_repartitioned(worker, repartitioned_to, ids))
+        # A partition moves in one transaction: one that an earlier run has moved may have gone on.
+        left = {n for n, end in enumerate(ends) if end.job} or {*range(worker.partitions)}
+        return _write_changelogs(worker, pages, known, keys, ids, left=left)
     finally:
         pages.unpersist()
-    repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
-    asyncio.run(_commit_repartitioned(worker, repartitioned_to, ids))
-    return written
 
 
 def _refuse_if_not_owner(
@@ -274,8 +276,10 @@ def _write_changelogs(
     known: DataFrame,
     keys: Sequence[int],
     ids: Mapping[str, str],
+    *,
+    left: Set[int],
 ) -> int:
-    """Replace the rows of each partition that the job has. Returns the number of rows.
+    """Replace the rows of the partitions that are left to move. Returns the number of rows.
 
     All rows are sorted once, by partition; of each, the old keys come before the new pages.
     """
@@ -291,11 +295,11 @@ def _write_changelogs(
     rows = rows.repartition("shuffle_key").sortWithinPartitions("shuffle_key", "number")
     written = 0
     for key, of in groupby(rows.toLocalIterator(), attrgetter("shuffle_key")):
-        if key in present:
+        if key in present and partitions[key] in left:
             changelog = _Changelog(of, ids)
             asyncio.run(_write_changelog(worker, partitions[key], changelog))
             written += changelog.count
-    release_rings(worker, {partitions[key] for key in partitions.keys() - present})
+    release_rings(worker, left & {partitions[key] for key in partitions.keys() - present})
     return written
 
 

@@ -55,8 +55,8 @@ def share_out(
 
     def rank(name: str, number: int, before: Collection[int]) -> Rank:
         held = members[name].held.get(number)
-        if held is None:
-            return (False, number in before, 0, 0)
+        if held is None:  # an older version never says what it has, but has what it serves
+            return (number in before and not members[name].held, number in before, 0, 0)
         is_caught_up = held.offset > 0 and newest[number] - held.offset <= CAUGHT_UP_RECORDS
         return (is_caught_up, number in before, *held)
 

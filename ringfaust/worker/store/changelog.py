@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.types import TP
 
 from ringfaust.kafka.reader import read_to_end
-from ringfaust.protocol.stored_rows import INPUTS_KEY, OWNER_KEY, read_inputs, read_owner
+from ringfaust.protocol.stored_rows import INPUTS_KEY, OWNER_KEY, JobOwner, read_inputs, read_owner
 from ringfaust.times import time_text
 from ringfaust.transactional.vendor import stop_client
 from ringfaust.worker.context import WorkerContext
@@ -60,6 +60,14 @@ class OwnedByJob(StopsWorker):
 
     What to do: stop the job, and hand its rings over with `ringfaust spark move-to-worker`.
     """
+
+    def __init__(self, application: str, owner: JobOwner) -> None:
+        super().__init__(
+            f"the rings of {application} belong to a ring job on Spark with the checkpoint "
+            f"{owner.checkpoint}, since {time_text(owner.since_ms)}. Stop the job, and hand them "
+            f"over with `ringfaust spark move-to-worker --checkpoint {owner.checkpoint}`; then "
+            "start the worker again"
+        )
 
 
 def changelog_consumer(client: Mapping[str, Any]) -> AIOKafkaConsumer:
@@ -130,12 +138,7 @@ def _refuse_owned(store: PartitionStore, context: WorkerContext) -> PartitionSto
     if owner is None:
         return store
     store.close()
-    raise OwnedByJob(
-        f"the rings of {context.application} belong to a ring job on Spark with the checkpoint "
-        f"{owner.checkpoint}, since {time_text(owner.since_ms)}. Stop the job, and hand them over "
-        f"with `ringfaust spark move-to-worker --checkpoint {owner.checkpoint}`; then start the "
-        "worker again"
-    )
+    raise OwnedByJob(context.application, owner)
 
 
 async def _open_own(

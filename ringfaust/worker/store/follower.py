@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from faust.types import TP
 
+from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore
@@ -20,6 +21,10 @@ from ringfaust.worker.store.changelog import Pace, apply_records, open_store
 from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
 
 _OPEN_GATE = nullcontext()
+
+
+class NotOpen(RingfaustError):
+    """A task that ended late has closed the store. The standby opens it again."""
 
 
 class Follower:
@@ -90,7 +95,9 @@ class Follower:
         self._turn.release()
 
     async def _open(self, pace: Pace) -> None:
-        opened, self._store = self._store, None
+        if opened := self._store:
+            self._offset = opened.applied[0]  # what others are told meanwhile
+        self._store = None
         self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
         self._next_offset, self._ended_ms = self._store.applied
 
@@ -111,12 +118,15 @@ class Follower:
             is_end: the changelog ends there.
 
         Raises:
+            NotOpen: a task that ended late has closed the store: open it again.
             StoreDamaged: the next opening sets it aside.
             StoreUnusable: the disk is full, for example.
         """
-        store = self._store
-        if store is None or not self.is_free:
+        if self._turn.locked():
             return
+        store = self._store
+        if store is None:
+            raise NotOpen(f"{self.path} was closed by the task that had it")
         if records:
             apply_records(store, records, self._ended_ms)
         if is_end and next_offset > self._next_offset:  # so a broker has just said so

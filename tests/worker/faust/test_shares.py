@@ -78,6 +78,11 @@ def test_the_owner_that_has_not_caught_up_yet_gives_way_to_who_has() -> None:
     assert shares(3, old=old, spare=spare)[0] == {"old": "01", "spare": "2"}
 
 
+def test_a_version_that_does_not_say_what_it_has_keeps_what_it_serves() -> None:
+    old = Member((0,), (), {}, takes_standbys=False)
+    assert shares(1, old=old, new=member(has={0: 5}))[0] == {"old": "0"}
+
+
 @pytest.mark.parametrize("setting", [True, False])
 def test_a_member_alone_or_without_the_setting_follows_nothing(setting: bool) -> None:
     alone = Member(takes_standbys=setting)

@@ -13,7 +13,7 @@ from rocksdict import Cache
 
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.store.changelog import OWN_PACE, STANDBY_PACE, Pace
-from ringfaust.worker.store.follower import Follower
+from ringfaust.worker.store.follower import Follower, NotOpen
 from ringfaust.worker.store.rocks import RocksStore, open_rocks_store
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
@@ -119,6 +119,19 @@ async def test_a_standby_that_is_opened_and_given_up_at_once_leaves_the_store_to
     assert len(await rows(follower)) == 9
     with pytest.raises(asyncio.CancelledError):
         await opening
+
+
+async def test_a_standby_whose_store_was_closed_by_a_late_task_says_so(world: World) -> None:
+    """It must not go on as if it applied what it reads."""
+    world.write("k1")
+    follower = Follower(0, world.context)
+    await follower.catch_up(STANDBY_PACE)
+    follower.rest()  # as a task does that ends after the standby has begun
+    world.write("k2")
+    with pytest.raises(NotOpen):
+        follower.follow(*world.records_from(follower.next_offset), is_end=True)
+    await follower.catch_up(STANDBY_PACE)
+    assert await rows(follower) == [b"k1", b"k2"]
 
 
 async def test_a_standby_that_rests_notes_how_far_it_has_come(world: World) -> None:
