@@ -96,6 +96,8 @@ class Listing(TypedDict):
     scheduled: list[str]
     counts: Counts
     pulled: bool
+    own: dict[str, Any]
+    """The settings that were set live, by their names."""
     exists: bool
     settings: dict[str, Any]
     paused: list[str]

@@ -373,6 +373,8 @@ def read_control(value: bytes | None) -> ControlRecord:
         record = _ADAPTER.validate_json(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
+        if len(value) > MAX_BYTES and first["loc"][:1] != (_APPLY,):
+            raise _too_large(value, MAX_BYTES) from None
         place = ".".join(str(part) for part in first["loc"])[:_TEXT_CHARS] or "record"
         given = repr(first["input"])[:_TEXT_CHARS]
         text = f"{place}: {first['msg'][: 5 * _TEXT_CHARS]} (given {given})"

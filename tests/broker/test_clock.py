@@ -81,9 +81,11 @@ async def test_a_clock_that_jumps_stops_time_until_it_agrees_again(
         await send(client, app, "later", ringfaust_delay_ms=FIFTY_MINUTES_MS // 2)
         await send(client, app, "soon", ringfaust_ttl_ms=2_000, ringfaust_priority=1)
         async with asyncio.timeout(DEADLINE_S):  # commands do not wait for earlier messages
-            while (listed := (await client.say("list", "q"))["answer"])["scheduled"] != ["later"]:
+            while True:
+                listed = (await client.say("list", "q"))["answer"]
+                if (listed["scheduled"], listed["ready"]) == (["later"], ["soon"]):
+                    break
                 await asyncio.sleep(0.05)
-        assert listed["ready"] == ["soon"]
         machine.set_ahead(0)
         await first_event(app, event="expired", id="soon")
         assert "agrees with the brokers' again" in worker.log_text()

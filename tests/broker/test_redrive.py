@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
+from ringfaust.cli.parts import where
 from ringfaust.protocol.records import Role
 from ringfaust.redrive import send as sending
 from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
@@ -62,7 +63,10 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         assert (planned.returncode, planned.stderr) == (0, "")
         assert "1 message would be sent again to queue q" in planned.stdout
         done = redrive(app, "evicted", "--to", "q", "--id", "A")
-        assert (done.returncode, done.stdout) == (0, "1 message sent again to queue q\n")
+        assert (done.returncode, done.stdout) == (
+            0,
+            f"1 message sent again to queue q ({where(app.worker_config)})\n",
+        )
         await client.until_ready("q", "A", "C")
         await client.say(
             "attach", "q", consumer="me", credit=1, selector="total = 5 AND mine = 'stays'"
@@ -87,7 +91,10 @@ async def test_options_select_the_messages(app: Application) -> None:
             await client.send(app.inputs[0], [f"m{number}"], "q", number=str(number))
         await client.until_ready("q", "m4", "m5")
         chosen = ("evicted", "--to", "other", "--selector", "number BETWEEN 1 AND 2")
-        assert redrive(app, *chosen).stdout == "2 messages sent again to queue other\n"
+        assert (
+            redrive(app, *chosen).stdout
+            == f"2 messages sent again to queue other ({where(app.worker_config)})\n"
+        )
         await client.until_ready("other", "m1", "m2")
         assert "0 messages" in redrive(app, *chosen, "--queue", "no.*").stdout
         assert "0 messages" in redrive(app, *chosen, "--since", "2999-01-01T00:00:00Z").stdout
@@ -105,7 +112,7 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
     assert "refused A: bad_command: evicted_payload is none" in done.stdout
     assert "refused nobody: bad_command: no record of the evicted topic has that id" in done.stdout
     for wrong, result in {
-        ("--to", "q"): "--id: which messages?",
+        ("--to", "q"): "--id: name the messages",
         ("--to", "q", "--since", "noon"): "--since: 'noon' is not a time",
         ("--to", "q", "--selector", "a = = 1"): "a = = 1",
     }.items():
@@ -149,15 +156,20 @@ async def test_a_second_redrive_sends_only_what_was_not_sent(app: Application) -
     everything = ("evicted", "--to", "q", "--reason", "overflow")
     assert redrive(app, "evicted", "--to", "q", "--id", "m2").returncode == 0
     assert redrive(app, *everything).stdout == (
-        "3 messages sent again to queue q\n1 message sent before; --again sends them once more\n"
+        f"3 messages sent again to queue q ({where(app.worker_config)})\n"
+        "1 message sent before; --again sends them once more\n"
     )
     again = redrive(app, *everything)
     assert (again.returncode, again.stdout) == (
         0,
-        "0 messages sent again to queue q\n4 messages sent before; --again sends them once more\n",
+        f"0 messages sent again to queue q ({where(app.worker_config)})\n"
+        "4 messages sent before; --again sends them once more\n",
     )
     assert (await redriven(app))[0] == ["m2", "m0", "m1", "m3"]
-    assert redrive(app, *everything, "--again").stdout == "4 messages sent again to queue q\n"
+    assert (
+        redrive(app, *everything, "--again").stdout
+        == f"4 messages sent again to queue q ({where(app.worker_config)})\n"
+    )
     assert (await redriven(app))[0] == ["m2", "m0", "m1", "m3", "m0", "m1", "m2", "m3"]
     assert "0 messages" in redrive(app, *everything).stdout
 

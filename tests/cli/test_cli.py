@@ -207,7 +207,7 @@ def test_topics_are_planned_created_and_verified(broker: EmbeddedBroker, tmp_pat
     options = ("--config", str(tmp_path), "--bootstrap-servers", broker.bootstrap_servers)
     plan = run("topics", "plan", *options)
     assert plan.exit_code == 0
-    assert "0 as declared, 10 missing, 0 different" in plan.stdout
+    assert "0 as declared, 11 missing, 0 different" in plan.stdout
     verify = run("topics", "verify", *options)
     assert verify.exit_code == 1
     assert verify.stdout.count("error  Topic") == 9
@@ -219,7 +219,7 @@ def test_topics_are_planned_created_and_verified(broker: EmbeddedBroker, tmp_pat
     verify = run("topics", "verify", *options)
     assert (verify.exit_code, verify.stdout) == (0, "a worker of cli can run with these topics\n")
     (tmp_path / "worker.yaml").write_text("application: cli\npartitions: 3\n")
-    assert "1 as declared, 0 missing, 9 different" in run("topics", "plan", *options).stdout
+    assert "1 as declared, 0 missing, 10 different" in run("topics", "plan", *options).stdout
     verify = run("topics", "verify", *options)
     assert verify.exit_code == 1
     create = run("topics", "create", *options)

@@ -164,7 +164,7 @@ def test_faults_are_found_with_their_remedies(
     by_check = {each["check"]: each for each in doctor(good, 0)}
     assert by_check.keys() == {
         "disk", "memory", "engine", "brokers", "acls", "topics", "group", "clock", "lag",
-        "transactions", "workers", "queues",
+        "transactions", "workers", "queues", "settings",
     }  # fmt: skip
     warned = {name for name, each in by_check.items() if each["level"] == "warn"}
     assert warned - {"disk", "engine"} == {

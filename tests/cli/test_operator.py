@@ -61,7 +61,7 @@ MISTAKES = {
     "dead ls --since noon": "'noon' is not a time",
     "dead ls --selector priority>": "selector",
     "dead ls --application nobody": "there is no topic nobody.dead",
-    "dead redrive --yes": "--id: which messages?",
+    "dead redrive --yes": "--id: name the messages",
     "dead redrive --reason rejected --to here --partition x": "partition",
     "evicted tail --limit 0": "limit",
     "evicted count --since noon": "'noon' is not a time",
@@ -205,7 +205,7 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     done = operator.run("queue", "reset", "by.ls", "ring_size")
     assert done == f"by.ls: took back ring_size ({operator.place})\n"
     lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
-    assert ["ring_size", "2", "queues.yaml"] in lines
+    assert ["ring_size", "2", "configuration"] in lines
     assert "nothing to take back" in operator.run("queue", "reset", "by.ls")
 
 
@@ -433,7 +433,7 @@ def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
     assert found["is_stale"] is False
     table = operator.run("worker", "ls").splitlines()
     assert len(table) == 2
-    assert table[1].split()[:3] == [found["worker"], "0-1", "ready"]
+    assert table[1].split()[:4] == [found["worker"], "0-1", "none", "ready"]
     assert max(map(len, table)) <= 80
 
 
@@ -466,6 +466,17 @@ def test_the_configuration_and_its_topics_are_printed_as_json(operator: Operator
     assert [each["topic"] for each in checked["routes"]] == ["op-in"]
     settings = {each["name"]: each["value"] for each in operator.json("config", "show")}
     assert (settings["application"], settings["web.token_file"]) == (application, None)
+
+
+def test_the_configuration_is_compared_applied_and_listed(operator: Operator) -> None:
+    assert operator.json("diff") == {
+        "revision": 0, "differences": [], "behind": {}, "needs_stop": False
+    }  # fmt: skip
+    assert "nothing differs from revision 0" in operator.run("diff")
+    assert operator.json("apply", "--yes")["revision"] == 0
+    assert "nothing differs from revision 0" in operator.run("apply", "--yes")
+    assert operator.json("history") == []
+    assert "nothing was applied yet" in operator.run("history")
 
 
 def test_every_operators_command_has_run(

@@ -166,7 +166,7 @@ async def test_the_revisions_are_listed_with_who_has_applied_them(console: Conso
     console.backend.fake.configuration.return_value = {0: now, 1: before}
     console.backend.fake.history.return_value = [before, now]
     text = await console.text("/configuration")
-    assert "Revision 4 counts" in text
+    assert "Revision 4 is in effect" in text
     assert "Partition 1 uses revision 0." in text
     assert "a smaller ring" in text
     assert "&lt;script&gt;" in text

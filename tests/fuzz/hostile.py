@@ -145,7 +145,6 @@ REFUSED: dict[str, tuple[bytes, str, tuple[str, ...]]] = {
     "not a setting": (_configure("1", "ring_sise"), "bad_command", ("ring_sise", "ring_size")),
     "true for a size": (_configure("true"), "bad_command", ("ring_size = True", "1 or more")),
     "text for a size": (_configure('"3"'), "bad_command", ("ring_size = '3'", "1 or more")),
-    "null for a size": (_configure("null"), "bad_command", ("ring_size = None",)),
     "no ring at all": (_configure("0"), "bad_command", ("ring_size = 0", "1 or more")),
     "less than none": (_configure("-7"), "bad_command", ("ring_size = -7", "1 or more")),
     "a size of 64 bits": (_configure(str(2**63)), "bad_command", ("ring_size = 9223", "64 bits")),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from ringfaust.cli.parts import where
 from ringfaust.importers.artemis_export import ArtemisExport, StoredMessage
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import client_of
@@ -68,8 +69,12 @@ async def moved(app: Application, path: Path, transaction_records: int) -> None:
     done = app.run(*arguments, seconds=200)
     before = 2 * transaction_records
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{len(stored) - before:,} messages written; {before:,} before\n"
-    assert app.run(*arguments).stdout == f"0 messages written; {len(stored):,} before\n"
+    place = where(app.worker_config)
+    assert (
+        done.stdout == f"{len(stored) - before:,} messages written; {before:,} before ({place})\n"
+    )
+    again = app.run(*arguments).stdout
+    assert again == f"0 messages written; {len(stored):,} before ({place})\n"
     assert await ids_of(app) == [each.id for each in stored]
     app.new_worker()
     async with client_of(app) as client:

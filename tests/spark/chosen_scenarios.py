@@ -6,8 +6,8 @@ from pathlib import Path
 
 FILES = {path.stem: path for path in Path(__file__).parents[1].glob("scenarios/*.yaml")}
 CHOSEN = """
-    ack-modes active-and-backup anycast-address compat-past-due consumer-priorities dead-reasons
-    dedup-window displace
+    ack-modes active-and-backup anycast-address apply compat-past-due consumer-priorities
+    dead-reasons dedup-window displace
     durable-subscription groups limits-block-bytes local-transaction managed-window operator
     prepared-transaction retroactive ring-rollback ring-shrink-eager scheduled-admin selectors
     settled-by-name unheard-time

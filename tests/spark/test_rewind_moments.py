@@ -264,7 +264,7 @@ def test_ring_sizes_and_settings_are_variants() -> None:
     ("options", "says"),
     [
         ({}, "nothing to do"),
-        ({"step": "0/1", "at": "12"}, "only one of"),
+        ({"step": "0/1", "at": "2026-01-31T17:05"}, "only one of"),
         ({"to": "0/1"}, "second moment"),
         ({"settings": ["evict"]}, "name=value"),
         ({"ring_size": "10,many"}, "whole numbers"),

@@ -69,11 +69,12 @@ def test_worker_and_job_write_the_same_records(
             scenario = load(FILES[name])
             if not (scenario.crashes() or commits(scenario) or may_lag(scenario)):
                 harness.play(scenario)
+        harness.stop_worker()
         application = load_config(harness.folder)[0].application
         by_worker = read(servers, application, {})
         ends = {role: end for role, (end, _) in by_worker.items()}
         folders = ["--config", str(harness.folder), "--checkpoint", str(tmp_path)]
-        run(spark, "spark", "ring", *folders, "--once")
+        run(spark, "spark", "ring", *folders, "--once", "--take-over")
         by_job = read(servers, application, ends)
     finally:
         harness.close()

@@ -66,6 +66,10 @@ class FaustHarness:
         self._open()
         return self._host_on(self._partitions[0])
 
+    def stop_worker(self) -> None:
+        """Stop the worker. The topics stay until `close`."""
+        self._worker.stop()
+
     def close(self) -> None:
         """Stop what was started, and delete its topics and files."""
         self._opened.close()
@@ -104,7 +108,7 @@ class FaustHarness:
     def _start(self) -> list[ScenarioPartition]:
         opened = self._opened
         self.folder, config, queues = prepare(opened, self._servers, self.parallel_files)
-        worker = WorkerProcess(self.folder, self.folder / "worker.log")
+        self._worker = worker = WorkerProcess(self.folder, self.folder / "worker.log")
         opened.callback(worker.stop)
 
         def restart() -> None:
