@@ -23,6 +23,7 @@ from ringfaust.cli.message import message
 from ringfaust.cli.operate import AsJson, Target, Yes, approve, say, with_options
 from ringfaust.cli.partition import partition
 from ringfaust.cli.parts import (
+    ConfigFiles,
     ConfigFolder,
     ErrorReportingGroup,
     OwnServers,
@@ -40,7 +41,7 @@ from ringfaust.cli.xid import xid
 from ringfaust.java import DEFAULT_KAFKA, KafkaVersion
 
 if TYPE_CHECKING:
-    from ringfaust.config import QueuesConfig, WorkerConfig
+    pass
 
 main = group(
     "Ring queues on Apache Kafka: keep the newest N messages, account for all others.",
@@ -101,12 +102,6 @@ def _before(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
-def _load(folder: Path | None, servers: str | None) -> tuple[WorkerConfig, QueuesConfig]:
-    from ringfaust.config.contexts import find_place
-
-    return find_place(folder, servers).load()
-
-
 @main.command()
 def init(
     *,
@@ -156,7 +151,7 @@ def topics_plan(
 
     Example: ringfaust topics plan --config config
     """
-    files = _load(folder, bootstrap_servers)
+    files = ConfigFiles(folder, bootstrap_servers).load()
     from ringfaust.cli.topics import plan
 
     raise typer.Exit(plan(*files, as_json=as_json))
@@ -172,7 +167,7 @@ def topics_create(
 
     Example: ringfaust topics create --config config
     """
-    files = _load(folder, bootstrap_servers)
+    files = ConfigFiles(folder, bootstrap_servers).load()
     approve(Target(folder, bootstrap_servers), yes=yes)
     from ringfaust.cli.topics import create
 
@@ -189,7 +184,7 @@ def topics_verify(
 
     Example: ringfaust topics verify --config config
     """
-    files = _load(folder, bootstrap_servers)
+    files = ConfigFiles(folder, bootstrap_servers).load()
     from ringfaust.cli.topics import verify
 
     raise typer.Exit(verify(*files, as_json=as_json))

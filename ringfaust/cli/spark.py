@@ -11,9 +11,7 @@ import typer
 from ringfaust.cli.operate import say, say_text, with_options
 from ringfaust.cli.parts import (
     ConfigFiles,
-    ConfigFolder,
     ErrorReportingGroup,
-    Servers,
     SparkCommand,
     group,
 )
@@ -142,8 +140,7 @@ def redrive(
         str | None,
         typer.Option(help="Topic to send to. Default: the topic each message came from."),
     ] = None,
-    folder: ConfigFolder = None,
-    bootstrap_servers: Servers = None,
+    files: ConfigFiles,
     name: JobName = None,
     rate: Rate = None,
     max_redrives: Annotated[
@@ -160,12 +157,10 @@ def redrive(
 
     Example: ringfaust spark redrive --lake /lake --from dead --where "queue = 'orders'" --dry-run
     """
-    from ringfaust.config import load
     from ringfaust.spark.redrive.command import run
     from ringfaust.spark.redrive.request import LakeRedriveRequest, read_role
 
     session.use()
-    files = load(folder, bootstrap_servers=bootstrap_servers)
     request = LakeRedriveRequest(
         lake=lake,
         role=read_role(role),
@@ -176,7 +171,7 @@ def redrive(
         max_redrives=max_redrives,
         again=again,
     )
-    run(*files, request, dry_run=dry_run, master=master)
+    run(*files.load(), request, dry_run=dry_run, master=master)
 
 
 @spark.command(cls=SparkCommand)

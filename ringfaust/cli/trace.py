@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 
 from ringfaust.cli.operate import Target, connect_options, print_json, say
@@ -14,7 +13,6 @@ from ringfaust.client.sentences import left_out, never_seen, story
 from ringfaust.client.trace import trace
 from ringfaust.errors import RingfaustError
 
-_HOUR_S = 3_600
 _NOT_FOUND = 1
 
 
@@ -38,13 +36,13 @@ def run(
     """
     if bool(message) == bool(key):
         raise BadTarget("name a message by its ID, by TOPIC/PARTITION/OFFSET, or by --key KEY")
-    since_ms = read_time("--since", since) if since else None
     if lake is None:
-        found = _from_topics(target, message, key, since_ms)
+        found = _from_topics(target, message, key, read_time("--since", since or "1h"))
     else:
         from ringfaust.cli.trace_lake import trace_lake  # noqa: PLC0415 - needs an extra
 
-        found = trace_lake(lake, message, key=key, since_ms=since_ms or 0)
+        since_ms = read_time("--since", since) if since else 0
+        found = trace_lake(lake, message, key=key, since_ms=since_ms)
     if as_json:
         print_json(found)
     elif found.lifecycles:
@@ -54,11 +52,9 @@ def run(
     return 0 if found.lifecycles else _NOT_FOUND
 
 
-def _from_topics(target: Target, message: str, key: str, since_ms: int | None) -> Trace:
+def _from_topics(target: Target, message: str, key: str, since_ms: int) -> Trace:
     worker, queues = target.load()
     topics = [route.topic for route in queues.routes]
-    if since_ms is None:
-        since_ms = int((time.time() - _HOUR_S) * 1000)
 
     async def search() -> Trace:
         where = connect_options(await reached(worker))

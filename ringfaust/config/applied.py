@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ringfaust.config.documents import check
 from ringfaust.config.queues import QueuesConfig
+from ringfaust.config.topics import TopicProblem, check_topics
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.core.catalog import Configuration
 from ringfaust.kafka.configuration_topic import applied_revisions
@@ -22,7 +23,7 @@ class InUse(NamedTuple):
     """What the group agreed on before anything was applied: of partitions that have kept nothing,
     and of the fingerprint."""
     note: str = ""
-    """What to tell whoever starts it with another file; empty: nothing."""
+    """A warning to print if the file differs from it; otherwise empty."""
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -38,6 +39,21 @@ async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUs
     """
     topic = worker.topic(Role.CONFIGURATION)
     return newest_of(await applied_revisions(worker.client_options(), topic), file, topic)
+
+
+async def checked_configuration(
+    worker: WorkerConfig, file: QueuesConfig
+) -> tuple[InUse, list[TopicProblem]]:
+    """Return what is in effect, and what is wrong with the topics that it needs.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+        ConfigError: see `configuration_in_use`.
+        KafkaError: see `configuration_in_use`.
+    """
+    problems = await check_topics(worker, file)  # first: it says best that no broker answers
+    used = await configuration_in_use(worker, file)
+    return used, await check_topics(worker, used.queues) if used.note else problems
 
 
 def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) -> InUse:

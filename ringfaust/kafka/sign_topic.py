@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
 from ringfaust.protocol.status import SIGNS, read_key, read_sign_key, sign_key
 from ringfaust.transactional.vendor import stop_client
@@ -58,9 +59,10 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
         begin = (await consumer.beginning_offsets([where]))[where]
         consumer.seek(where, max(begin, end - _TAIL))
         signs: dict[str, int] = {}
-        while begin < end and await consumer.position(where) < end:
-            for each in (await consumer.getmany(timeout_ms=_LOOK_WAIT_MS)).get(where, ()):
-                _take(signs, each.key, each.value)
+        if begin < end:
+            async for records in read_to_end(consumer, {where: end}):
+                for each in records:
+                    _take(signs, each.key, each.value)
         last_ms = max(signs.values(), default=0)
         if time.time_ns() // 1_000_000 - last_ms < failover_after_ms:
             return LastSign(True, last_ms)

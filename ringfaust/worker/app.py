@@ -22,8 +22,8 @@ from rocksdict import Cache
 from ringfaust import __version__, compiled
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
-from ringfaust.config.applied import configuration_in_use
-from ringfaust.config.topics import WrongTopics, check_topics, declarations
+from ringfaust.config.applied import checked_configuration
+from ringfaust.config.topics import WrongTopics, declarations
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
@@ -368,7 +368,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
 
     Args:
         worker: worker.yaml.
-        queues: queues.yaml; what was applied counts in its place (R128).
+        queues: queues.yaml; what was applied takes its place (R128).
         attach: adds pages to those of the worker.
 
     Raises:
@@ -382,10 +382,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         OwnedByJob: a ring job has the rings.
     """
     with locked_data_dir(worker.data_dir):
-        problems = asyncio.run(check_topics(worker, queues))
-        queues, first, note = asyncio.run(configuration_in_use(worker, queues))
-        if note:
-            problems = asyncio.run(check_topics(worker, queues))
+        used, problems = asyncio.run(checked_configuration(worker, queues))
+        queues, first, note = used
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings

@@ -81,12 +81,14 @@ async def test_a_worker_without_its_coordinator_does_not_fence_its_successor(
 
 
 @contextmanager
-def patient(broker: EmbeddedBroker, folder: Path, failover_after_ms: int) -> Iterator[Application]:
+def patient(
+    broker: EmbeddedBroker, folder: Path, failover_after_ms: int, **settings: object
+) -> Iterator[Application]:
     """An application with sessions so long that only the workers can notice that one is gone."""
     route = {"topic": f"in-{folder.name}", "queue": "q", "hop": "never"}
     app = Application(
         folder / "app", broker.bootstrap_servers, {"routes": [route], "queues": {"q": {}}},
-        session_timeout_ms=120_000, failover_after_ms=failover_after_ms,
+        session_timeout_ms=120_000, failover_after_ms=failover_after_ms, **settings,
     )  # fmt: skip
     app.create_topics()
     try:

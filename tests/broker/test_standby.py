@@ -12,7 +12,7 @@ import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import Client, client_of
-from tests.broker.test_membership import share
+from tests.broker.test_membership import patient, share
 from tests.chaos.harness import Application, Worker, until
 
 pytestmark = pytest.mark.kafka
@@ -25,16 +25,9 @@ FEW = 1_000
 
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    route = {"topic": f"in-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
-    app = Application(
-        tmp_path / "app", broker.bootstrap_servers, {"routes": [route], "queues": {"q": {}}},
-        partitions=1, session_timeout_ms=120_000, failover_after_ms=1_000, max_record_bytes=1_000,
-    )  # fmt: skip
-    app.create_topics()
-    try:
+    settings = {"partitions": 1, "max_record_bytes": 1_000}
+    with patient(broker, tmp_path, failover_after_ms=1_000, **settings) as app:
         yield app
-    finally:
-        app.end()
 
 
 def applied(worker: Worker) -> list[int]:

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.applied import InUse, configuration_in_use
-from ringfaust.config.topics import WrongTopics, check_topics
+from ringfaust.config.applied import InUse, checked_configuration
+from ringfaust.config.topics import WrongTopics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.checkpoints import is_finished, last_planned
 from ringfaust.spark.errors import brief_errors
@@ -90,7 +90,7 @@ def run(
 
     Args:
         worker: names brokers and topics.
-        queues: routes and queues; what was applied counts in their place (R128).
+        queues: queues.yaml; what was applied takes its place (R128).
         settings: of the job.
 
     Returns:
@@ -112,11 +112,11 @@ def run(
             "--from-worker begins with what the worker's rings hold, and --take-over with empty "
             "rings: give one of them"
         )
-    asyncio.run(_check(worker, queues))  # first of all: whether the brokers can be reached
-    used = asyncio.run(configuration_in_use(worker, queues))
+    used, problems = asyncio.run(checked_configuration(worker, queues))
+    if errors := [each for each in problems if each.severity == "error"]:
+        raise WrongTopics(errors)
     if used.note:
         print(used.note, file=sys.stderr, flush=True)
-        asyncio.run(_check(worker, used.queues))
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
     refuse_old_spark(spark.version)
@@ -124,13 +124,6 @@ def run(
         summary = _run_queries(spark, worker, used, settings, requested=requested)
     spark.stop()
     return summary
-
-
-async def _check(worker: WorkerConfig, queues: QueuesConfig) -> None:
-    """Raise `WrongTopics` if the topics do not have the required settings."""
-    problems = [p for p in await check_topics(worker, queues) if p.severity == "error"]
-    if problems:
-        raise WrongTopics(problems)
 
 
 def run_move_to_worker(
