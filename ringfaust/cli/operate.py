@@ -148,7 +148,7 @@ def with_admin(
     Args:
         target: names the application.
         act: what to do.
-        needs_worker: whether it is in vain while no worker lives.
+        needs_worker: whether `act` can succeed only while a worker runs.
 
     Raises:
         BrokerUnreachable: no broker answers.

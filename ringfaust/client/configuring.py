@@ -89,14 +89,14 @@ async def apply(
         known = await applied_revisions(connection)
         if is_stopped and not known:
             raise NotApplied(
-                "no worker runs, and nothing was applied before: start the workers with this "
-                "queues.yaml, which counts until the first apply"
+                "no worker runs, and nothing was applied yet: start the workers with this "
+                "queues.yaml, which is in effect until the first apply"
             )
         newest = max([each.revision for each in (*known, *used.values())], default=0)
         if after is not None and newest != after:
             raise NotApplied(
-                f"revision {newest} is newer than revision {after}, which this is meant to follow: "
-                "look at it (`ringfaust diff`), and apply again"
+                f"revision {newest} is newer than revision {after}, on which this change is "
+                "based: run `ringfaust diff`, and apply again"
             )
         mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
         first = [] if known else [used[min(used)]._replace(revision=0)]
@@ -148,7 +148,10 @@ async def _write(
     try:
         await writer.commit(lambda: writer.send(rows))
     except ProducerFenced:
-        raise NotApplied("somebody else applies at the same moment: look, and try again") from None
+        raise NotApplied(
+            "another `ringfaust apply` began at the same moment. Nothing was changed: see "
+            "`ringfaust history`, and apply again"
+        ) from None
     except KafkaError as error:
         if writer.may_be_committed:
             raise OutcomeUnknown(

@@ -180,7 +180,7 @@ def _permit(
         imported.note(Verdict.CHANGED, line, about, why)
     elif kind in _SINGLE:
         why = (
-            "whoever may consume or operate may do it; the right to write commands is for all "
+            "everyone who may consume or operate may do it; the right to write commands is for all "
             "queues and operations, so give it by hand to a role that has neither"
         )
         imported.note(Verdict.NONE, line, about, why)

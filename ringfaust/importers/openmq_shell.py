@@ -84,7 +84,7 @@ def commands(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _next_commands(given: list[tuple[int, str]], place: int) -> tuple[list[list[str]], int]:
-    """Read the line at `place`, and more if a quote goes on; return also the place of the next.
+    """Read the line at `place` and those over which quoted text continues; return the next place.
 
     Raises:
         ValueError: a quote is not closed within some lines.

@@ -110,7 +110,7 @@ class _AddedByProduce(TransactionManager):  # type: ignore[misc]
         self._txn_partitions.add(tp)
 
     def go_on_with(self, producer_id: int, producer_epoch: int) -> None:
-        """Use another epoch from the next transaction on. Its sequences begin anew."""
+        """Use another epoch from the next transaction on, and number its batches from 0."""
         self._pid_and_epoch = PidAndEpoch(producer_id, producer_epoch)
         self._sequence_numbers.clear()
 

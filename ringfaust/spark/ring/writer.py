@@ -251,7 +251,7 @@ async def wrote_last(target: OutputTarget, *, moved: bool = False) -> bool:
 
 
 def _moved(query: str) -> str:
-    """What stands in place of a checkpoint's name once its rings go to workers."""
+    """Replaces the checkpoint's name when its rings are given to workers."""
     return query if query.endswith(_MOVED) else query + _MOVED
 
 

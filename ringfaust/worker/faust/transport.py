@@ -288,7 +288,7 @@ class BatchApp(FaustApp):
         """Which of some partitions are not to be read now; asked at least once a second."""
         self.protocol = protocol
         self.holdings: Holdings | None = None
-        """What the leader of the group is told about this worker's state."""
+        """What this worker reports about its state to the leader of the group."""
         super().__init__(id, **{**DEFAULTS, "PartitionAssignor": Assignor, **options})
 
     @property

@@ -96,7 +96,7 @@ class Follower:
 
     async def _open(self, pace: Pace) -> None:
         if opened := self._store:
-            self._offset = opened.applied[0]  # what others are told meanwhile
+            self._offset = opened.applied[0]  # reported until the store is open
         self._store = None
         self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
         self._next_offset, self._ended_ms = self._store.applied
@@ -139,6 +139,6 @@ class Follower:
         if store is None or not self.is_free:
             return
         if self._next_offset > store.applied[0]:
-            with suppress(StoreDamaged, StoreUnusable):  # whoever opens it next finds out
+            with suppress(StoreDamaged, StoreUnusable):  # the next opening reports it
                 store.apply([], self._next_offset, self._ended_ms)
         self._close()
