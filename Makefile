@@ -159,7 +159,7 @@ bench-spark-skew: setup ## measure one hot ring among many on Spark; draws docs/
 
 ROUNDS ?= 4
 
-chaos: $(READY) ## kill workers under load and verify the accounts: make chaos ROUNDS=20 SEED=1
+chaos: $(READY) ## break workers, brokers and network under load and verify the accounts: make chaos ROUNDS=20 SEED=1
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 chaos-spark: $(READY) ## kill the driver and executors of a ring job 20 times under load (10 minutes)

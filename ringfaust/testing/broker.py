@@ -126,6 +126,7 @@ class EmbeddedBroker:
         log_path: the broker's log file; None for `broker.log` in the data folder.
         properties: more of the broker's settings, which win over those of this class.
         bundle: the broker's jars, for another version of Kafka.
+        cluster_id: of a new data folder; None for a random one. Brokers of one cluster share it.
     """
 
     def __init__(
@@ -137,7 +138,9 @@ class EmbeddedBroker:
         properties: Mapping[str, str] | None = None,
         *,
         bundle: Bundle = KAFKA,
+        cluster_id: str | None = None,
     ) -> None:
+        self._cluster_id = cluster_id or new_cluster_id()
         self._bundle = bundle
         self._properties = dict(properties or {})
         self._given_dir = data_dir
@@ -252,9 +255,7 @@ class EmbeddedBroker:
         """Format a new data folder, which Kafka requires; leave one that has data as it is."""
         if (self._data_dir() / "logs" / "meta.properties").exists():
             return
-        # Kafka expects 16 random bytes; its tool would take a leading dash for an option.
-        cluster = "R" + secrets.token_urlsafe(16)[1:]
-        arguments = ["format", "--cluster-id", cluster, "--config", str(properties)]
+        arguments = ["format", "--cluster-id", self._cluster_id, "--config", str(properties)]
         with self._log_path().open("ab") as log:
             try:
                 subprocess.run(
@@ -358,6 +359,12 @@ def _tail(path: Path) -> str:
         return "(there is no log)"
     with path.open(encoding="utf-8", errors="replace") as lines:
         return "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"
+
+
+def new_cluster_id() -> str:
+    """Return a random id for a cluster."""
+    # Kafka expects 16 random bytes; its tool would take a leading dash for an option.
+    return "R" + secrets.token_urlsafe(16)[1:]
 
 
 def free_port() -> int:

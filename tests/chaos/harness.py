@@ -47,8 +47,19 @@ def environment() -> dict[str, str]:
 class Worker:
     """One `ringfaust worker` process, with a data directory of its own."""
 
-    def __init__(self, app: Application, number: int, shims: Path | None = None) -> None:
-        """`shims`: a folder with modules that its Python finds first."""
+    def __init__(
+        self, app: Application, number: int, shims: Path | None = None, servers: str = ""
+    ) -> None:
+        """Create it, without starting it.
+
+        Args:
+            app: whose configuration it uses.
+            number: of the worker.
+            shims: a folder with modules that its Python finds first.
+            servers: where it finds the brokers; empty: as its configuration says.
+        """
+        self.number = number
+        self._options = ["--bootstrap-servers", servers] if servers else []
         path = str(ROOT) if shims is None else f"{shims}:{ROOT}"
         self._environment = environment() | {"PYTHONPATH": path}
         self.name = f"worker {number}"
@@ -58,6 +69,12 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int:
+        """Its process id, also after its end."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -65,7 +82,9 @@ class Worker:
         with self.log.open("ab") as log:
             log.write(b"--- start\n")
             self._process = subprocess.Popen(
-                command("worker", "--config", self._config, "--data-dir", self.data_dir),
+                command(
+                    "worker", "--config", self._config, "--data-dir", self.data_dir, *self._options
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -163,8 +182,8 @@ class Application:
             timeout=seconds,
         )
 
-    def new_worker(self, shims: Path | None = None) -> Worker:
-        worker = Worker(self, len(self.workers), shims)
+    def new_worker(self, shims: Path | None = None, servers: str = "") -> Worker:
+        worker = Worker(self, len(self.workers), shims, servers)
         self.workers.append(worker)
         worker.start()
         return worker

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ringfaust.testing.broker import EmbeddedBroker
+from tests.chaos.cluster import Cluster
 from tests.chaos.disasters import SESSION_MS, Disaster, Harness
 from tests.chaos.harness import Application
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
@@ -17,10 +17,10 @@ READ_S = 150.0
 Say = Callable[[str], None]
 
 
-def new_application(folder: Path, broker: EmbeddedBroker, topic: str) -> Application:
+def new_application(folder: Path, servers: str, topic: str, partitions: int = 2) -> Application:
     queues = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
     app = Application(
-        folder, broker.bootstrap_servers, queues,
+        folder, servers, queues, partitions=partitions,
         session_timeout_ms=SESSION_MS, batch_records=500, cache_bytes=4 << 20,
     )  # fmt: skip
     app.create_topics()
@@ -29,22 +29,23 @@ def new_application(folder: Path, broker: EmbeddedBroker, topic: str) -> Applica
 
 async def run_round(
     folder: Path,
-    broker: EmbeddedBroker,
+    cluster: Cluster,
     disasters: Sequence[Disaster],
     *,
     workers: int,
     seed: int,
-    rate: int = 6_000,
+    rate: int = 1_000,
     say: Say = print,
 ) -> list[str]:
     """Run a round. Returns the faults found at its end."""
     topic = f"{TOPIC}-{folder.name}"
-    app = new_application(folder, broker, topic)
+    app = new_application(folder, cluster.bootstrap_servers, topic, partitions=4)
     load = Load(app, topic, seed, rate)
-    harness = Harness(app, broker, random.Random(seed))
+    harness = Harness(app, cluster, topic, load, random.Random(seed))
+    for _ in range(workers):
+        harness.add_worker()
+    supervisor = asyncio.ensure_future(harness.supervise())
     try:
-        for _ in range(workers):
-            app.new_worker()
         await load.start()
         for disaster in disasters:
             await harness.moment()
@@ -56,8 +57,14 @@ async def run_round(
         await wait_until_read(app, READ_S)
         await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
         faults = await judge_topics(app)
+        supervisor.cancel()
         for worker in app.workers:
             faults += await app.stop(worker)
         return faults + await judge_stores(app)
     finally:
+        supervisor.cancel()
+        for text in harness.ended:
+            say(f"  {text}")
+        for link in cluster.links:
+            link.heal()
         app.end()

@@ -50,7 +50,7 @@ EVICTED = 50
 
 async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int) -> Application:
     """Topics as a real worker writes them, with every outcome; the worker has stopped."""
-    app = new_application(folder, broker, f"readings-{folder.parent.name}")
+    app = new_application(folder, broker.bootstrap_servers, f"readings-{folder.parent.name}")
     try:
         worker = app.new_worker()
         load = Load(app, app.inputs[0], seed=7, rate=rate)
