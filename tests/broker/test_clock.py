@@ -11,34 +11,12 @@ import pytest
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import Client, application, client_of
 from tests.broker.test_heard import first_event
-from tests.chaos.harness import Application, until
+from tests.chaos.harness import Application, Machine, until
 
 pytestmark = pytest.mark.kafka
 
 FIFTY_MINUTES_MS = 3_000_000
-SHIM = """
-import pathlib, time
-
-_real, _file = time.time_ns, pathlib.Path(__file__).with_name("ahead_ms")
-time.time_ns = lambda: _real() + int(_file.read_text() or 0) * 1_000_000
-"""
-"""A machine whose clock is ahead by as much as a file says."""
 DEADLINE_S = 60
-
-
-class Machine:
-    """The clock of the worker's machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.shims = folder
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(SHIM)
-        self.set_ahead(0)
-
-    def set_ahead(self, ms: int) -> None:
-        new = self.shims / "new"
-        new.write_text(str(ms))
-        new.rename(self.shims / "ahead_ms")
 
 
 @pytest.fixture

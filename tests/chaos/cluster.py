@@ -7,7 +7,7 @@ import signal
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
@@ -119,7 +119,7 @@ class Cluster:
         try:
             found = await admin.describe_topics(None if topics is None else [*topics])
             wanted = [each for each in found if topics is not None or each["is_internal"]]
-            moved = [
+            moved: list[Any] = [
                 (each["topic"], [(p["partition"], _rotated(p["replicas"]), {})
                                  for p in each["partitions"]], {})
                 for each in wanted

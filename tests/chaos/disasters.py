@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.cluster import Cluster
-from tests.chaos.harness import START_S, Application, Worker, until
+from tests.chaos.harness import START_S, Application, Machine, Worker, until
 from tests.chaos.load import KEYS, RING_SIZE, Load
 from tests.chaos.network import COORDINATOR
 from tests.chaos.verdict import wait_for_work
@@ -27,13 +27,6 @@ BEYOND_SESSION_S = SESSION_MS / 1000 + 3
 OPEN_MS = 8_000
 """How long a transaction of a producer stays open at most."""
 HOUR_MS = 3_600_000
-CLOCK_SHIM = """
-import pathlib, time
-
-_real, _file = time.time_ns, pathlib.Path(__file__).with_name("ahead_ms")
-time.time_ns = lambda: _real() + int(_file.read_text() or 0) * 1_000_000
-"""
-"""A machine whose clock is ahead by as much as a file says."""
 _SUPERVISE_S = 0.2
 
 
@@ -48,6 +41,8 @@ class Harness:
         self.topic = topic
         self.load = load
         self.random = rng
+        self.machines: list[Machine] = []
+        """By worker."""
         self._held: set[Worker] = set()
         """Those that the supervisor does not start."""
         self.ended: list[str] = []
@@ -56,17 +51,8 @@ class Harness:
     def add_worker(self) -> None:
         """Start one more worker, on a machine with a clock and a network of its own."""
         number = len(self.app.workers)
-        shims = self.app.folder / f"shims-{number}"
-        shims.mkdir()
-        (shims / "sitecustomize.py").write_text(CLOCK_SHIM)
-        self.set_ahead(number, 0)
-        self.app.new_worker(shims, self.cluster.servers_of(number))
-
-    def set_ahead(self, number: int, ms: int) -> None:
-        """Set by how much the clock of a worker is ahead."""
-        folder = self.app.folder / f"shims-{number}"
-        (folder / "new").write_text(str(ms))
-        (folder / "new").rename(folder / "ahead_ms")
+        self.machines.append(Machine(self.app.folder / f"machine-{number}"))
+        self.app.new_worker(self.machines[-1].shims, self.cluster.servers_of(number))
 
     def victim(self) -> Worker:
         return self.random.choice(self.app.workers)
@@ -202,10 +188,10 @@ async def fill_disk(harness: Harness) -> None:
 
 async def set_clock(harness: Harness) -> None:
     """The clock of a worker's machine goes an hour ahead for some seconds."""
-    number = harness.victim().number
-    harness.set_ahead(number, HOUR_MS)
+    machine = harness.machines[harness.victim().number]
+    machine.set_ahead(HOUR_MS)
     await asyncio.sleep(harness.random.uniform(1, 5))
-    harness.set_ahead(number, 0)
+    machine.set_ahead(0)
 
 
 # --- brokers --------------------------------------------------------------------------------------

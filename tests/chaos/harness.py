@@ -44,6 +44,29 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+_CLOCK = """
+import pathlib, time
+
+_real, _file = time.time_ns, pathlib.Path(__file__).with_name("ahead_ms")
+time.time_ns = lambda: _real() + int(_file.read_text() or 0) * 1_000_000
+"""
+
+
+class Machine:
+    """The clock of a worker's machine: ahead by as much as a file says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shims = folder
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(_CLOCK)
+        self.set_ahead(0)
+
+    def set_ahead(self, ms: int) -> None:
+        new = self.shims / "new"
+        new.write_text(str(ms))
+        new.rename(self.shims / "ahead_ms")
+
+
 class Worker:
     """One `ringfaust worker` process, with a data directory of its own."""
 

@@ -114,8 +114,8 @@ async def _connect(
                 await asyncio.gather(*directions, return_exceptions=True)
     finally:
         link._writers -= ends
-        for each in ends:
-            each.transport.abort()
+        for end in ends:
+            end.transport.abort()
 
 
 async def _forward(
