@@ -51,7 +51,7 @@ _OPEN_FILES = 256
 _IN_USE = re.compile(r"While lock file|lock hold by")
 _NOT_ITS_FILES = re.compile(
     r"No space left|quota exceeded|Read-only file system|Permission denied|not permitted|"
-    r"Too many open files|Cannot allocate memory|Not a directory"
+    r"Too many open files|File too large|Cannot allocate memory|Not a directory"
 )
 """What RocksDB says if the machine is at fault, and not the database."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -251,6 +252,21 @@ def test_a_full_or_read_only_disk_is_not_damage(
     monkeypatch.setattr(stores, "Rdict", cannot_open)
     with pytest.raises(StoreUnusable, match="Make room on the disk, or correct the permissions"):
         reopened(folder)
+    assert not set_aside_folders(folder)
+
+
+def test_a_write_beyond_a_limit_is_not_damage(folder: Path) -> None:
+    """A limit stands for a full disk: the database is as it was when there is room again."""
+    store = reopened(folder)
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StoreUnusable, match="File too large"):
+            store.apply([(b"row", b"value")], BATCHES + 1, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    store.close()
+    assert is_complete(reopened(folder))
     assert not set_aside_folders(folder)
 
 
