@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +23,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.names import lake_group
+from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
@@ -91,6 +94,12 @@ class Lake:
 
     def catch_up(self) -> None:
         """Read the rest."""
+        self._rows.clear()
+        with patch.object(gold, "CLOSING_DELAY", timedelta(days=36_500)):
+            self.said = run(self.spark, *self._command)
+
+    def close_by_clock(self) -> None:
+        """Read the rest, and close the days that are over by now."""
         self._rows.clear()
         run(self.spark, *self._command)
 
@@ -274,6 +283,18 @@ def test_duckdb_shows_the_same_views(lake: Lake) -> None:
         assert Counter(map(str, ours)) == Counter(map(str, theirs)), name
 
 
+def test_the_command_says_what_it_has_read_and_commits_it(lake: Lake) -> None:
+    assert re.fullmatch(
+        r"\d+ records in \d+ batches \(events \d+, inputs 1, outputs \d+\); 0 offsets not yet read",
+        lake.said.splitlines()[-1],
+    )
+    read = lake_stream.read_to(lake.spark, lake.root)
+    ends = {(topic, int(n)): at for topic, of in read.items() for n, at in of.items()}
+    group, client = lake_group(lake.worker.application), lake.worker.client_options()
+    found = asyncio.run(group_offsets(client, group, ends))
+    assert {tp: at.offset for tp, at in found.items()} == ends
+
+
 def test_a_run_without_new_records_changes_nothing(lake: Lake) -> None:
     before = {name: len(lake.rows(name)) for name in ("bronze", "transitions", "messages_now")}
     lake.catch_up()
@@ -339,6 +360,19 @@ def test_the_next_day_closes_the_one_before(lake: Lake) -> None:
         assert len(rows) == len(lake.rows(f"{table}_now")) > before[table]
     test_each_message_has_its_full_lifecycle(lake)
     test_each_delivery_begins_once_and_ends_at_most_once(lake)
+
+
+def test_a_day_that_is_over_is_closed_at_the_end_of_a_run(lake: Lake) -> None:
+    lines = len(lake.plain.lines)
+    lake.plain.continue_randomly(30, 4)
+    asyncio.run(write_topics(lake.worker, 0, lake.plain.values(after=lines)))
+    lake.catch_up()
+    before = {table: lake.rows(f"{table}_now") for table in ENDED_ON}
+    for table in ENDED_ON:
+        assert contents(lake.rows(table)) != contents(before[table])
+    lake.close_by_clock()
+    for table in ENDED_ON:
+        assert contents(lake.rows(table)) == contents(before[table])
 
 
 def test_gold_of_an_older_version_is_refused(lake: Lake, tmp_path: Path) -> None:

@@ -104,23 +104,27 @@ def closing(table: str, name_of: TableName, after: int, upto: int, *, array: str
     return _deliveries(name_of, lines, upto, closed)
 
 
-def view(name: str, name_of: TableName, after: Mapping[str, int], *, array: str = "array") -> str:
+def newer_than(batch: int | str) -> str:
+    """The condition for rows of later batches than this one, which may be a query in brackets."""
+    return f"batch > {batch}"
+
+
+def view(name: str, name_of: TableName, since: Mapping[str, str], *, array: str = "array") -> str:
     """The query of a view.
 
     Args:
         name: one of VIEWS.
         name_of: how the engine refers to a table.
-        after: by table, the batch of its last closing; -1: none.
+        since: by table, the condition for batches after its last closing, see `newer_than`.
         array: the engine's function that makes an array.
     """
     if name == "evictions":
         return _evictions(name_of)
-    since = {table: f"batch > {batch}" for table, batch in after.items()}
     messages = _messages(name_of, since["messages"], None, array)
     messages = _with_ended(name_of, "messages", messages)
     if name == "messages_now":
         return messages
-    recent = f"SELECT * FROM ({messages}) e WHERE e.batch IS NULL OR e.{since['deliveries']}"
+    recent = f"SELECT * FROM ({messages}) e WHERE batch IS NULL OR {since['deliveries']}"
     deliveries = _deliveries(name_of, since["deliveries"], None, recent)
     return _with_ended(name_of, "deliveries", deliveries)
 

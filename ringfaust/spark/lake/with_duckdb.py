@@ -10,7 +10,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from ringfaust.spark.lake.tables import TABLES, path
-from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, newer_than, view
 
 _open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
@@ -44,9 +44,9 @@ def open_duckdb(
     tables = {name: DeltaTable(path(root, name), storage_options=options) for name in TABLES}
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())
-    after = {name: last_closing(tables[name]) for name in ENDED_ON}
+    since = {name: newer_than(last_closing(tables[name])) for name in ENDED_ON}
     for name in VIEWS:
-        query = view(name, str, after, array="list_value")
+        query = view(name, str, since, array="list_value")
         connection.execute(f"CREATE VIEW {name} AS {query}")
     return connection
 
