@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +26,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import Role
-from ringfaust.spark.lake import gold, minutes
+from ringfaust.spark.lake import comments, gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.spark_engine import SparkEngine
 from ringfaust.spark.lake.store import LakeError, LakeProgress
@@ -269,6 +269,31 @@ def test_each_eviction_has_its_message_reason_and_cause(lake: Lake) -> None:
         assert sorted(expected) == sorted(row for rows in found.values() for row in rows)
 
 
+def plain(value: Any) -> Any:
+    """A value as Spark and DuckDB both show it."""
+    return value.timestamp() if isinstance(value, datetime) else value or None
+
+
+def test_the_views_have_each_time_as_a_timestamp_too(lake: Lake) -> None:
+    for name, column in (("messages_now", "ended"), ("deliveries_now", "handed")):
+        rows = [row for row in lake.rows(name) if row[f"{column}_ms"] is not None]
+        assert rows
+        for row in rows:
+            assert row[f"{column}_at"].timestamp() * 1000 == pytest.approx(row[f"{column}_ms"])
+    assert {"evicted_at", "enqueued_at"} <= set(lake.rows("evictions")[0].__fields__)
+    assert {"expires_at", "due_at"} <= set(lake.rows("messages_now")[0].__fields__)
+
+
+def test_tables_and_columns_have_comments(lake: Lake) -> None:
+    for table in TABLES.values():
+        place = f"delta.`{path(lake.root, table.name)}`"
+        described = lake.spark.sql(f"DESCRIBE TABLE {place}").collect()
+        columns = {row.col_name: row.comment for row in described[: len(table.schema.names)]}
+        assert all(columns[name] for name in table.schema.names), table.name
+        detail = lake.spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]
+        assert detail.description == comments.TABLES[table.name]
+
+
 def test_duckdb_shows_the_same_views(lake: Lake) -> None:
     for table in ENDED_ON:
         assert {row.batch for row in lake.rows(table)} == {0}
@@ -278,8 +303,8 @@ def test_duckdb_shows_the_same_views(lake: Lake) -> None:
         columns = lake.rows(name)[0].__fields__
         found = connection.sql(f"SELECT * FROM {name}")
         assert found.columns == columns
-        ours = [tuple(row[column] or None for column in columns) for row in lake.rows(name)]
-        theirs = [tuple(value or None for value in row) for row in found.fetchall()]
+        ours = [tuple(map(plain, row)) for row in lake.rows(name)]
+        theirs = [tuple(map(plain, row)) for row in found.fetchall()]
         assert Counter(map(str, ours)) == Counter(map(str, theirs)), name
 
 

@@ -83,6 +83,19 @@ def test_each_batch_counts_once_and_prometheus_reads_it() -> None:
         LakeMonitor(worker, ["sent"], {}, port)
 
 
+def test_brokers_that_do_not_answer_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    monitor = LakeMonitor(
+        WorkerConfig(bootstrap_servers="127.0.0.1:1"), ["sent"], {"sent": {"0": 1}}
+    )
+    for _ in range(2):
+        monitor.look(now=True)
+    said = [text for text in caplog.messages if text.startswith("the lake goes on without")]
+    assert [" ".join(text.split()[5:7]) for text in said] == [
+        "the offsets", "the ends", "the retention",
+    ]  # fmt: skip
+    assert not monitor.has_read("sent")
+
+
 @pytest.mark.kafka
 def test_lag_and_the_time_until_retention(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture

@@ -19,7 +19,7 @@ from ringfaust.spark.errors import JobFailed, brief_errors
 from ringfaust.spark.lake import gold, transitions
 from ringfaust.spark.lake.catalog import check_schema, register, register_views
 from ringfaust.spark.lake.monitor import LakeMonitor
-from ringfaust.spark.lake.store import LakeError
+from ringfaust.spark.lake.store import GOLD, LakeError, LakeProgress
 from ringfaust.spark.lake.stream import lake_session, read_to, read_topic_ids, start, streams
 from ringfaust.spark.options import LakeOptions
 from ringfaust.spark.session import open_session
@@ -118,6 +118,7 @@ class _DayClock:
     def __init__(self, spark: SparkSession, root: str, schema: str | None) -> None:
         self._spark, self._root, self._schema = spark, root, schema
         self._next = 0.0
+        self._note = ""
         self.pause = Lock()
         """A batch of the stream `events` holds it."""
 
@@ -130,8 +131,10 @@ class _DayClock:
         try:
             self._next = time.monotonic() + _DAYS_S
             gold.close_by_clock(self._spark, self._root, datetime.now(UTC))
-            if self._schema is not None:
+            note = LakeProgress(self._spark, self._root, GOLD).note
+            if self._schema is not None and note != self._note:  # a day was closed
                 register_views(self._spark, self._root, self._schema)
+            self._note = note
         finally:
             self.pause.release()
 

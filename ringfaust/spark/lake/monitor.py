@@ -75,6 +75,7 @@ class LakeMonitor:
         self._records: Counts[str] = Counts()
         self._batches = 0
         self._unread: dict[str, int] | None = None
+        self._reasons: set[str] = set()
         self._next_look = self._next_retention = time.monotonic()
         self._metrics = _Metrics(worker, port) if port is not None else None
 
@@ -92,7 +93,7 @@ class LakeMonitor:
             return
         self._next_look = time.monotonic() + _LOOK_S
         self._commit()
-        found = _ask(
+        found = self._ask(
             "the ends of the topics", lambda: unread(self._worker, self._topics, self._read)
         )
         if found is not None:
@@ -148,11 +149,24 @@ class LakeMonitor:
             await commit_group_offsets(client, group, offsets)
             return True
 
-        if _ask(f"offsets of group {group}", commit):
+        if self._ask(f"the offsets of group {group}", commit):
             self._committed = offsets
 
+    def _ask(self, about: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
+        try:
+            return asyncio.run(ask())
+        except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
+            reason = f"{about}: {error!r}"
+            if reason not in self._reasons:
+                self._reasons.add(reason)
+                log.warning("the lake goes on without %s", reason)
+            return None
+
     def _look_at_retention(self) -> None:
-        found = _ask("retention", lambda: time_left(self._worker, self._topics, self._read))
+        found = self._ask(
+            "the retention of the topics", lambda: time_left(self._worker, self._topics, self._read)
+        )
         if found is None:
             return
         if self._metrics is not None:
@@ -170,15 +184,6 @@ def behind(topic: str, left: TimeLeft, application: str) -> str:
         f"{left.retention_s / 3600:.1f} h, and may delete the first one that was not read {when}. "
         "Give the job more cores, or raise the topic's retention.ms"
     )
-
-
-def _ask(about: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
-    """Ask the brokers; None if they do not answer: the streams say that, too."""
-    try:
-        return asyncio.run(ask())
-    except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
-        log.debug("%s: %r", about, error)
-        return None
 
 
 class _Metrics:
