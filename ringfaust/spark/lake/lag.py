@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -33,15 +34,11 @@ async def unread(worker: WorkerConfig, topics: Collection[str], read: Read) -> d
     Raises:
         KafkaError: a request failed.
     """
-    consumer = _consumer(worker, topics)
-    await consumer.start()
-    try:
+    async with _consumer(worker, topics) as consumer:
         found = dict.fromkeys(topics, 0)
         for tp, (first, end) in (await _unread(consumer, read)).items():
             found[tp.topic] += end - first
         return found
-    finally:
-        await stop_client(consumer)
 
 
 async def time_left(
@@ -62,10 +59,8 @@ async def time_left(
         for name, about in existing.items()
         if (kept := about.settings.get("retention.ms", "-1")) != "-1"
     }
-    consumer = _consumer(worker, topics)
-    await consumer.start()
     found: dict[str, TimeLeft] = {}
-    try:
+    async with _consumer(worker, topics) as consumer:
         for tp, (first, _) in (await _unread(consumer, read)).items():
             if tp.topic not in retention:
                 continue
@@ -74,13 +69,21 @@ async def time_left(
                 kept_s = retention[tp.topic]
                 left = TimeLeft(record.timestamp / 1000 + kept_s - time.time(), kept_s)
                 found[tp.topic] = min(left, found.get(tp.topic, left))
-        return found
+    return found
+
+
+@asynccontextmanager
+async def _consumer(
+    worker: WorkerConfig, topics: Collection[str]
+) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(
+        *topics, **worker.client_options(), isolation_level="read_committed"
+    )
+    try:
+        await consumer.start()
+        yield consumer
     finally:
         await stop_client(consumer)
-
-
-def _consumer(worker: WorkerConfig, topics: Collection[str]) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(*topics, **worker.client_options(), isolation_level="read_committed")
 
 
 async def _unread(consumer: AIOKafkaConsumer, read: Read) -> dict[TopicPartition, tuple[int, int]]:
