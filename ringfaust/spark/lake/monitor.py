@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import BrokerUnreachable
+from ringfaust.kafka.lag import Read, TimeLeft, time_left, unread
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import commit_group_offsets
-from ringfaust.spark.lake.lag import Read, TimeLeft, time_left, unread
 from ringfaust.spark.metrics import serve
 
 T = TypeVar("T")
@@ -29,8 +29,7 @@ _LOOK_S = 5.0
 """How often offsets are committed and compared with the topics' ends."""
 _RETENTION_S = 60.0
 """How often the age of what is not read is looked up."""
-_SHORT = 0.25
-"""Less of a topic's retention than this is worth a warning."""
+REMEDY = "Give the job more cores, or raise the topic's retention.ms"
 
 
 class BatchReport(NamedTuple):
@@ -172,18 +171,8 @@ class LakeMonitor:
         if self._metrics is not None:
             self._metrics.set_left(found)
         for topic, left in found.items():
-            if left.left_s < left.retention_s * _SHORT:
-                log.warning("%s", behind(topic, left, self._worker.application))
-
-
-def behind(topic: str, left: TimeLeft, application: str) -> str:
-    """What to say of a topic that will lose records before the lake has read them."""
-    when = f"in {left.left_s / 3600:.1f} h" if left.left_s > 0 else "at any moment"
-    return (
-        f"the lake of {application} is behind: topic {topic} keeps records for "
-        f"{left.retention_s / 3600:.1f} h, and may delete the first one that was not read {when}. "
-        "Give the job more cores, or raise the topic's retention.ms"
-    )
+            if left.is_short:
+                log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
 
 
 class _Metrics:

@@ -1,4 +1,4 @@
-"""How far the lake is behind its topics, and how long they keep what it has not read."""
+"""How far a reader is behind its topics, and how long they keep what it has not read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import open_admin
 from ringfaust.transactional.vendor import stop_client
 
+_SHORT = 0.25
 _FETCH_MS = 2_000
 """How long to wait for a record. There is none where only transaction markers are unread."""
 
@@ -26,6 +27,18 @@ class TimeLeft(NamedTuple):
     left_s: float
     retention_s: float
     """The topic's `retention.ms`."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether that is worth a warning: less than a quarter of the retention."""
+        return self.left_s < self.retention_s * _SHORT
+
+    def __str__(self) -> str:
+        when = f"in {self.left_s / 3600:.1f} h" if self.left_s > 0 else "at any moment"
+        return (
+            f"keeps records for {self.retention_s / 3600:.1f} h, and may delete the first one that "
+            f"was not read {when}"
+        )
 
 
 async def unread(worker: WorkerConfig, topics: Collection[str], read: Read) -> dict[str, int]:
