@@ -95,17 +95,19 @@ test-all: $(READY) ## run all tests, including the slow ones, and test-next-spar
 	@$(PYTEST)
 	@$(MAKE) --no-print-directory test-next-spark
 
-SPARK42 := .venv42
-SPARK42_PINS := pyspark==4.2.0 delta-spark==4.4.0 importlib-metadata==8.7.1
+# make test-next-spark SPARK=4.1.1
+SPARK ?= 4.2.0
+NEXT := .venv-spark$(SPARK)
+NEXT_PINS := pyspark==$(SPARK) delta-spark==4.4.0 importlib-metadata==8.7.1
 
-test-next-spark: $(SPARK42)/.ready ## run the tests of the Spark jobs on Spark 4.2, in .venv42
-	@$(SPARK42)/bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" tests/spark
+test-next-spark: $(NEXT)/.ready ## run the tests of the Spark jobs on a later Spark, in an environment of its own: SPARK=4.2.0
+	@$(NEXT)/bin/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" tests/spark
 
-$(SPARK42)/.ready: pyproject.toml constraints.txt
-	@test -x $(SPARK42)/bin/pip || $(PYTHON) -m venv $(SPARK42)
-	@grep -vE '^(pyspark|delta-spark|importlib-metadata)==' constraints.txt > $(SPARK42)/constraints.txt
-	@printf '%s\n' $(SPARK42_PINS) >> $(SPARK42)/constraints.txt
-	@$(SPARK42)/bin/pip --quiet --disable-pip-version-check install -c $(SPARK42)/constraints.txt -e '.[dev]'
+$(NEXT)/.ready: pyproject.toml constraints.txt
+	@test -x $(NEXT)/bin/pip || $(PYTHON) -m venv $(NEXT)
+	@grep -vE '^(pyspark|delta-spark|importlib-metadata)==' constraints.txt > $(NEXT)/constraints.txt
+	@printf '%s\n' $(NEXT_PINS) >> $(NEXT)/constraints.txt
+	@$(NEXT)/bin/pip --quiet --disable-pip-version-check install -c $(NEXT)/constraints.txt -e '.[dev]'
 	@touch $@
 
 check: setup ## run lint, test-pure and test, as CI does
@@ -191,5 +193,5 @@ model: $(READY) ## check the model of the commit, as it is and with a fault that
 	@$(BIN)/python -m tests.commit_model
 
 clean: ## remove .venv and everything built
-	@rm -rf $(VENV) $(SPARK42) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(NEXT) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

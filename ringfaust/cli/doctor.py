@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust import compiled
 from ringfaust.cli.finding import Finding, Level
+from ringfaust.cli.lake_lag import lake_lag
 from ringfaust.cli.operate import Target, print_json, say
 from ringfaust.cli.permissions import permissions
 from ringfaust.cli.queue import SPLIT_REMEDY
@@ -111,7 +112,7 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
 
     checks = {
         "acls": permissions, "topics": _topics, "group": group, "clock": _clock, "lag": _lag,
-        "transactions": _transactions, "workers": _workers,
+        "transactions": _transactions, "workers": _workers, "lake": lake_lag,
     }  # fmt: skip
     for name, check in checks.items():
         try:

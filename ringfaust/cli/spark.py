@@ -79,7 +79,7 @@ def lake(*, options: LakeOptions, files: ConfigFiles, session: SessionOptions) -
     from ringfaust.spark.lake.command import run
 
     session.use()
-    run(*files.load(), options)
+    say_text(run(*files.load(), options))
 
 
 @spark.command(cls=SparkCommand)

@@ -74,7 +74,7 @@ def kafka(version: KafkaVersion) -> Bundle:
 
 
 KAFKA = kafka(DEFAULT_KAFKA)
-_SPARK_SIZES = {"4.0": "17 MB", "4.2": "23 MB"}
+_SPARK_SIZES = {"4.0": "17 MB", "4.1": "23 MB", "4.2": "23 MB"}
 """By version of Spark: the size of its connectors."""
 
 

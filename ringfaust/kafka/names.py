@@ -16,6 +16,7 @@ __all__ = [
     "backfill_group",
     "import_group",
     "import_transactional_id",
+    "lake_group",
     "lake_redrive_group",
     "partition_transactional_id",
     "redrive_transactional_id",
@@ -115,6 +116,14 @@ def spark_group(application: str) -> str:
     It contains a slash, which no application or job name may, so it belongs to nothing else.
     """
     return f"{application}-spark/ring"
+
+
+def lake_group(application: str) -> str:
+    """Return the consumer group whose offsets say how far `ringfaust spark lake` has come.
+
+    It contains a slash, which no application or job name may, so it belongs to nothing else.
+    """
+    return f"{application}-spark/lake"
 
 
 def spark_transactional_id(application: str, task: int) -> str:

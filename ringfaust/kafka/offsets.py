@@ -95,8 +95,8 @@ async def commit_group_offsets(
         KafkaError: the brokers failed.
     """
     consumer = AIOKafkaConsumer(**client, group_id=group, enable_auto_commit=False)
-    await consumer.start()
     try:
+        await consumer.start()
         tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
         consumer.assign(list(tps))
         await consumer.commit(tps)

@@ -111,6 +111,10 @@ class LakeOptions(NamedTuple):
             metavar="SCHEMA", help="Register the tables in Spark's catalog, such as main.rings."
         ),
     ] = None
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Serve metrics for Prometheus at this port."),
+    ] = None
     master: Master = None
 
 
@@ -223,7 +227,9 @@ class BackfillOptions(NamedTuple):
 class RewindOptions(NamedTuple):
     """Of `ringfaust spark rewind`."""
 
-    queue: Annotated[str, typer.Option(metavar="NAME", help="The queue to look at.")]
+    queue: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A queue to look at. Repeatable.")
+    ]
     lake: Annotated[
         str | None, location("Folder or URI of a lake to read. Default: the events topic.")
     ] = None
@@ -254,5 +260,7 @@ class RewindOptions(NamedTuple):
         typer.Option("--set", metavar="NAME=VALUE", help="Also apply this setting. Repeatable."),
     ] = None
     limit: Annotated[int, typer.Option(min=0, help="Most messages to name in each list.")] = 20
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each queue, a line each.")
+    ] = False
     master: Master = None

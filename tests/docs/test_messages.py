@@ -80,6 +80,14 @@ def test_the_metrics_of_the_ring_job_exist() -> None:
     assert {name.removeprefix("ringfaust_spark_") for name in metrics} <= names | {*Role}
 
 
+def test_the_metrics_of_the_lake_exist() -> None:
+    names = texts(ROOT / "ringfaust" / "spark" / "lake" / "monitor.py")
+    exported = {"batches", "batch_seconds", "records", "last_batch_seconds"}
+    exported |= {"lag_records", "retention_left_seconds"}
+    assert exported <= set(names)
+    assert described("lake.md", "Watch it") == {f"ringfaust_lake_{name}" for name in exported}
+
+
 # --- commands and options -----------------------------------------------------------------------
 
 OPTIONS = {

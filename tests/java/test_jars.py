@@ -71,6 +71,7 @@ def visible(cache: Path) -> list[str]:
         (KAFKA, "org.apache.kafka:kafka_2.13:4.1.1"),
         (kafka(KafkaVersion.V4_2), "org.apache.kafka:kafka_2.13:4.2.1"),
         (spark_connectors("4.0.5"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
+        (spark_connectors("4.1.4"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"),
         (spark_connectors("4.2.0"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"),
     ],
 )
@@ -83,8 +84,8 @@ def test_every_jar_is_pinned(bundle: Bundle, main: str) -> None:
 
 
 def test_a_spark_without_known_connectors_is_refused() -> None:
-    with pytest.raises(UnsupportedSpark, match=r"PySpark 4\.1\.4 .* install PySpark 4\.0\.\*"):
-        spark_connectors("4.1.4")
+    with pytest.raises(UnsupportedSpark, match=r"PySpark 4\.3\.0 .* install PySpark 4\.0\.\*"):
+        spark_connectors("4.3.0")
 
 
 def test_a_bundle_is_fetched_once_and_then_found_silently(

@@ -68,7 +68,8 @@ def run_command(spark: SparkSession, *arguments: str) -> Result:
         return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
 
 
-def run(spark: SparkSession, *arguments: str) -> None:
-    """Run a command that must succeed."""
+def run(spark: SparkSession, *arguments: str) -> str:
+    """Run a command that must succeed; its output."""
     result = run_command(spark, *arguments)
     assert result.exit_code == 0, result.output
+    return result.output

@@ -22,6 +22,7 @@ from ringfaust.spark.lake.spark_engine import SparkEngine
 from ringfaust.spark.lake.storage import Storage
 from ringfaust.spark.lake.store import GOLD, LakeError
 from ringfaust.spark.lake.tables import DELIVERIES, TABLES, path, read
+from ringfaust.spark.lake.views import VIEWS
 from tests.spark.batched_lake import BatchedLake
 from tests.spark.lake_history import LakeHistory
 
@@ -103,14 +104,22 @@ def test_a_table_of_another_format_is_left_to_spark(
     assert read(lake.spark, str(copied), "transitions").count() > 0
 
 
+def _registered(lake: BatchedLake, schema: str, name: str) -> Counter[Any]:
+    return Counter(map(str, lake.spark.sql(f"SELECT * FROM {schema}.{name}").collect()))
+
+
 def test_the_tables_are_registered_in_a_schema(lakes: dict[str, BatchedLake]) -> None:
     lake, other = lakes["duckdb"], lakes["spark"]
+    gold.catch_up(lake.spark, lake.root, 3)
     schema = f"rings_{uuid.uuid4().hex[:6]}"
     for _ in range(2):  # as at each start
         catalog.register(lake.spark, lake.root, schema)
-    for name in (*TABLES, "evictions"):
-        found = Counter(map(str, lake.spark.sql(f"SELECT * FROM {schema}.{name}").collect()))
-        assert found == lake.rows(name), name
+    for name in (*TABLES, *VIEWS):
+        assert _registered(lake, schema, name) == lake.rows(name), name
+    with contextlib.closing(gold.open_engine(lake.spark, lake.root)) as engine:
+        gold.close(engine, 3)
+    for name in VIEWS:  # which were registered before that closing
+        assert _registered(lake, schema, name) == lake.rows(name), name
     with pytest.raises(
         LakeError, match=rf"cannot register {schema}\.bronze, which is the table at"
     ):

@@ -27,6 +27,13 @@ def imported(modules: tuple[str, ...], unwanted: str) -> list[str]:
     return result.stdout.split()
 
 
+def test_the_tasks_that_write_to_kafka_need_aiokafka_and_the_lake_s_do_not() -> None:
+    """docs/architecture.md says so, and docs/spark.md what to install on executors."""
+    for module in ("ringfaust.spark.ring.operator", "ringfaust.spark.backfill.write"):
+        assert imported((module,), "aiokafka") != []
+    assert imported(("ringfaust.spark.lake.day_files",), "aiokafka") == []
+
+
 def test_a_driver_does_not_import_faust() -> None:
     assert imported(DRIVER, "faust") == []
 

@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,8 +23,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.names import lake_group
+from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import Role
-from ringfaust.spark.lake import gold, minutes
+from ringfaust.spark.lake import comments, gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.spark_engine import SparkEngine
 from ringfaust.spark.lake.store import LakeError, LakeProgress
@@ -91,6 +94,12 @@ class Lake:
 
     def catch_up(self) -> None:
         """Read the rest."""
+        self._rows.clear()
+        with patch.object(gold, "CLOSING_DELAY", timedelta(days=36_500)):
+            self.said = run(self.spark, *self._command)
+
+    def close_by_clock(self) -> None:
+        """Read the rest, and close the days that are over by now."""
         self._rows.clear()
         run(self.spark, *self._command)
 
@@ -260,6 +269,31 @@ def test_each_eviction_has_its_message_reason_and_cause(lake: Lake) -> None:
         assert sorted(expected) == sorted(row for rows in found.values() for row in rows)
 
 
+def plain(value: Any) -> Any:
+    """A value as Spark and DuckDB both show it."""
+    return value.timestamp() if isinstance(value, datetime) else value or None
+
+
+def test_the_views_have_each_time_as_a_timestamp_too(lake: Lake) -> None:
+    for name, column in (("messages_now", "ended"), ("deliveries_now", "handed")):
+        rows = [row for row in lake.rows(name) if row[f"{column}_ms"] is not None]
+        assert rows
+        for row in rows:
+            assert row[f"{column}_at"].timestamp() * 1000 == pytest.approx(row[f"{column}_ms"])
+    assert {"evicted_at", "enqueued_at"} <= set(lake.rows("evictions")[0].__fields__)
+    assert {"expires_at", "due_at"} <= set(lake.rows("messages_now")[0].__fields__)
+
+
+def test_tables_and_columns_have_comments(lake: Lake) -> None:
+    for table in TABLES.values():
+        place = f"delta.`{path(lake.root, table.name)}`"
+        described = lake.spark.sql(f"DESCRIBE TABLE {place}").collect()
+        columns = {row.col_name: row.comment for row in described[: len(table.schema.names)]}
+        assert all(columns[name] for name in table.schema.names), table.name
+        detail = lake.spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]
+        assert detail.description == comments.TABLES[table.name]
+
+
 def test_duckdb_shows_the_same_views(lake: Lake) -> None:
     for table in ENDED_ON:
         assert {row.batch for row in lake.rows(table)} == {0}
@@ -269,9 +303,21 @@ def test_duckdb_shows_the_same_views(lake: Lake) -> None:
         columns = lake.rows(name)[0].__fields__
         found = connection.sql(f"SELECT * FROM {name}")
         assert found.columns == columns
-        ours = [tuple(row[column] or None for column in columns) for row in lake.rows(name)]
-        theirs = [tuple(value or None for value in row) for row in found.fetchall()]
+        ours = [tuple(map(plain, row)) for row in lake.rows(name)]
+        theirs = [tuple(map(plain, row)) for row in found.fetchall()]
         assert Counter(map(str, ours)) == Counter(map(str, theirs)), name
+
+
+def test_the_command_says_what_it_has_read_and_commits_it(lake: Lake) -> None:
+    assert re.fullmatch(
+        r"\d+ records in \d+ batches \(events \d+, inputs 1, outputs \d+\); 0 offsets not yet read",
+        lake.said.splitlines()[-1],
+    )
+    read = lake_stream.read_to(lake.spark, lake.root)
+    ends = {(topic, int(n)): at for topic, of in read.items() for n, at in of.items()}
+    group, client = lake_group(lake.worker.application), lake.worker.client_options()
+    found = asyncio.run(group_offsets(client, group, ends))
+    assert {tp: at.offset for tp, at in found.items()} == ends
 
 
 def test_a_run_without_new_records_changes_nothing(lake: Lake) -> None:
@@ -339,6 +385,19 @@ def test_the_next_day_closes_the_one_before(lake: Lake) -> None:
         assert len(rows) == len(lake.rows(f"{table}_now")) > before[table]
     test_each_message_has_its_full_lifecycle(lake)
     test_each_delivery_begins_once_and_ends_at_most_once(lake)
+
+
+def test_a_day_that_is_over_is_closed_at_the_end_of_a_run(lake: Lake) -> None:
+    lines = len(lake.plain.lines)
+    lake.plain.continue_randomly(30, 4)
+    asyncio.run(write_topics(lake.worker, 0, lake.plain.values(after=lines)))
+    lake.catch_up()
+    before = {table: lake.rows(f"{table}_now") for table in ENDED_ON}
+    for table in ENDED_ON:
+        assert contents(lake.rows(table)) != contents(before[table])
+    lake.close_by_clock()
+    for table in ENDED_ON:
+        assert contents(lake.rows(table)) == contents(before[table])
 
 
 def test_gold_of_an_older_version_is_refused(lake: Lake, tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_the_lake_gives_the_same_contents(
 
 
 def request(**options: Any) -> RewindRequest:
-    return read_options(RewindOptions("q", limit=5, **options))
+    return read_options(RewindOptions(["q"], limit=5, **options))
 
 
 def test_ring_sizes_and_settings_are_variants() -> None:

@@ -212,5 +212,11 @@ def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[
     assert get_command(cli)(wrong, standalone_mode=False) == 2
     assert "no lake at /nowhere" in capsys.readouterr().err
     first = next(each for each in played.listed if each.queue == "mixed")
+    other = next(name for name in QUEUES if name != "mixed")
+    for moment in (["--offset", last.place], ["--offset", first.place, "--to", last.place]):
+        both = list(map(json.loads, asked("--queue", other, *moment, "--json").splitlines()))
+        assert [each["queue"] for each in both] == ["mixed", other]
+        assert both[0] == json.loads(asked(*moment, "--json"))
+        assert both[1] != both[0]
     output = asked("--offset", first.place, "--to", last.place)
     assert "to step 0/" in output and "passed" in output and "evicted" in output

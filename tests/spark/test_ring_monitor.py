@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ringfaust.config import WorkerConfig
-from ringfaust.spark.ring.monitor import JobMonitor, MonitorCannotListen
+from ringfaust.spark.metrics import MonitorCannotListen
+from ringfaust.spark.ring.monitor import JobMonitor
 
 
 def report(batch: int, records: int = 100) -> Any:

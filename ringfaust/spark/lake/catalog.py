@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from ringfaust.errors import BadSetting
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError
-from ringfaust.spark.lake.tables import TABLES, path
-from ringfaust.spark.lake.views import view
+from ringfaust.spark.lake.tables import TABLES, last_closing, path
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, newer_than, view
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 
@@ -29,9 +29,7 @@ def check_schema(name: str) -> str:
 
 
 def register(spark: SparkSession, root: str, schema: str) -> None:
-    """Register all tables and the view `evictions` in a schema, which is created if necessary.
-
-    The other views depend on the last closing, so a catalog cannot hold them.
+    """Register all tables and views in a schema, which is created if necessary.
 
     Args:
         spark: the session.
@@ -53,8 +51,26 @@ def register(spark: SparkSession, root: str, schema: str) -> None:
                 f"cannot register {name}, which is the table at {found}: give another schema with "
                 "--catalog, or drop that table",
             )
-    evictions = view("evictions", partial(_registered, schema), {})
-    spark.sql(f"CREATE OR REPLACE VIEW {schema}.evictions AS {evictions}")
+    register_views(spark, root, schema)
+
+
+def register_views(spark: SparkSession, root: str, schema: str) -> None:
+    """Register the views. They are right after later closings, too, and fastest if done again.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI, with its tables.
+        schema: has the tables.
+    """
+    since = {}
+    for table in ENDED_ON:
+        # The query finds the last closing itself. The number as it is now lets it skip files.
+        closed = f"(SELECT coalesce(max(batch), -1) FROM {schema}.{table})"
+        known = last_closing(spark, root, table)
+        since[table] = f"{newer_than(known)} AND {newer_than(closed)}"
+    for name in VIEWS:
+        query = view(name, partial(_registered, schema), since)
+        spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query}")
 
 
 def _registered(schema: str, table: str) -> str:

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Lock
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.admin import open_admin
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import JobFailed, brief_errors
-from ringfaust.spark.lake.catalog import check_schema, register
-from ringfaust.spark.lake.store import LakeError
-from ringfaust.spark.lake.stream import lake_session, read_topic_ids, start, streams
+from ringfaust.spark.lake import gold, transitions
+from ringfaust.spark.lake.catalog import check_schema, register, register_views
+from ringfaust.spark.lake.monitor import LakeMonitor
+from ringfaust.spark.lake.store import GOLD, LakeError, LakeProgress
+from ringfaust.spark.lake.stream import lake_session, read_to, read_topic_ids, start, streams
 from ringfaust.spark.options import LakeOptions
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
-from ringfaust.spark.topic_ids import ReadTopicIds
 
 _POLL_S = 1
+_DAYS_S = 60.0
+"""How often to see whether the clock closes a day."""
 _OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "ConcurrentTransactionException")
 """What Spark says if a batch was completed, and Delta if it was committed, by another driver."""
 _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 """And the producers' topics."""
 
 
-def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> None:
+def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str:
     """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
     Args:
         worker: names topics and brokers.
         queues: the routes, which name the producers' topics.
         options: of the command line.
+
+    Returns:
+        A sentence about what the job did.
 
     Raises:
         JobFailed: Spark ended the job with an error.
@@ -43,6 +52,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> Non
         RecreatedTopic: a topic was deleted and created again since the lake has read it.
         BadSetting: `catalog` is not the name of a schema.
         BrokerUnreachable: no broker answers.
+        MonitorCannotListen: the port for metrics is in use.
     """
     root = options.to
     if options.catalog is not None:
@@ -52,7 +62,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> Non
     topics = [topic for part in parts for topic in part.topics]
     asyncio.run(_check_topics(worker, root, topics))
     spark = open_session(f"{worker.application} lake", options.master)
-    queries: list[StreamingQuery] = []
+    queries: dict[str, StreamingQuery] = {}
     try:
         with _other_drivers(root), brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
@@ -60,13 +70,73 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> Non
             ids.check(topics)
             if options.catalog is not None:
                 register(session, root, options.catalog)
-            queries += [start(session, root, worker, stream, once=options.once) for stream in parts]
-            _await_all(queries, requested, ids)
+            monitor = LakeMonitor(worker, topics, read_to(session, root), options.metrics_port)
+            days = _DayClock(session, root, options.catalog)
+            for part in parts:
+                pause = days.pause if part.name == transitions.STREAM else None
+                queries[part.name] = start(
+                    session, root, worker, part, once=options.once, pause=pause
+                )
+            while not requested() and _run(list(queries.values())):
+                ids.watch()
+                _report(monitor, queries)
+                if not options.once and monitor.has_read(worker.topic(Role.EVENTS)):
+                    days.close()
+            if options.once and not requested():
+                days.close(now=True)
             ids.check(topics)
+            _report(monitor, queries, at_end=True)
+            return monitor.summary()
     finally:
-        for query in queries:
+        for query in queries.values():
             query.stop()  # the next start repeats an unfinished batch
         spark.stop()
+
+
+def _run(queries: list[StreamingQuery]) -> bool:
+    """Wait a moment; whether a query still runs. Raises a failed query's error."""
+    return any([not query.awaitTermination(_POLL_S) for query in queries])  # noqa: C419
+
+
+def _report(
+    monitor: LakeMonitor, queries: Mapping[str, StreamingQuery], *, at_end: bool = False
+) -> None:
+    for name, query in queries.items():
+        monitor.update(name, query)
+    monitor.look(now=at_end)
+
+
+class _DayClock:
+    """Closes days that are over although no line of a later day has come.
+
+    Args:
+        spark: from `lake_session`.
+        root: the lake's folder or URI.
+        schema: the catalog's schema, whose views follow; None: there is none.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, schema: str | None) -> None:
+        self._spark, self._root, self._schema = spark, root, schema
+        self._next = 0.0
+        self._note = ""
+        self.pause = Lock()
+        """A batch of the stream `events` holds it."""
+
+    def close(self, *, now: bool = False) -> None:
+        """Close the last day, if the stream has a pause. Looks once a minute, or `now`."""
+        if time.monotonic() < self._next and not now:
+            return
+        if not self.pause.acquire(blocking=False):
+            return
+        try:
+            self._next = time.monotonic() + _DAYS_S
+            gold.close_by_clock(self._spark, self._root, datetime.now(UTC))
+            note = LakeProgress(self._spark, self._root, GOLD).note
+            if self._schema is not None and note != self._note:  # a day was closed
+                register_views(self._spark, self._root, self._schema)
+            self._note = note
+        finally:
+            self.pause.release()
 
 
 @contextmanager
@@ -97,22 +167,3 @@ async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> N
             f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
             f"{', '.join(missing)}; create it with `ringfaust topics create`",
         )
-
-
-def _await_all(
-    queries: list[StreamingQuery], requested: Callable[[], bool], ids: ReadTopicIds
-) -> None:
-    """Wait until all queries have ended or a stop is requested. Raises a failed query's error."""
-    shown: dict[str, int] = {}
-    while not requested() and any(
-        [not query.awaitTermination(_POLL_S) for query in queries]  # noqa: C419
-    ):
-        ids.watch()
-        for query in queries:
-            progress = query.lastProgress
-            if progress and sys.stderr.isatty() and shown.get(query.id) != progress["batchId"]:
-                shown[query.id] = progress["batchId"]
-                records = progress["numInputRows"]
-                sys.stderr.write(
-                    f"{query.name}: batch {progress['batchId']}, {records:,} records\n"
-                )

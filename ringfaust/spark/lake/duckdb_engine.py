@@ -23,6 +23,7 @@ from ringfaust.spark.lake.parquet_files import FileWriter, NewFile, file_schema
 from ringfaust.spark.lake.storage import Storage
 from ringfaust.spark.lake.store import GOLD, transaction
 from ringfaust.spark.lake.tables import TABLES, LakeTable
+from ringfaust.spark.lake.views import DUCKDB
 from ringfaust.spark.lake.with_duckdb import last_closing
 from ringfaust.spark.vendor import to_arrow_schema
 
@@ -38,7 +39,7 @@ class DuckDbEngine:
         storage: the lake.
     """
 
-    array = "list_value"
+    array = DUCKDB.array
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -60,7 +61,7 @@ class DuckDbEngine:
         return table
 
     def timestamp(self, expression: str) -> str:  # noqa: D102
-        return f"make_timestamptz({expression} * 1000)"
+        return DUCKDB.timestamp.format(ms=expression)
 
     def last_closing(self, table: str) -> int:  # noqa: D102
         return last_closing(self._open(table))

@@ -1,15 +1,18 @@
 """Transitions → gold. Each batch is counted by minute; messages wait for the end of the day.
 
 `queue_minutes` and `queues` are merged with every batch. `messages` and `deliveries` are brought up
-to date by a closing (`lake.views`), in the first batch that contains another day. So the work
-depends on the batch, on the day and on what the queues hold, not on the size of the tables.
+to date by a closing (`lake.views`): in the first batch that contains a later day, or, if none
+comes, by the clock. So the work depends on the batch, on the day and on what the queues hold, not
+on the size of the tables.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
@@ -30,6 +33,12 @@ _ATTEMPTS = 20
 """Each is lost to one commit of someone else, such as `ringfaust spark maintain`."""
 
 
+CLOSING_DELAY = timedelta(minutes=10)
+"""The clock closes a day this long after its end (UTC): the last lines are in the topic by then."""
+_CLOSING, _CLOSED = " closing", " closed"
+"""What gold's note adds to the last day of which it has lines, once the clock closes that day."""
+
+
 def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     """Process all batches up to `batch` that gold does not have yet.
 
@@ -39,19 +48,63 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
         batch: the last batch of `transitions`.
     """
     progress = LakeProgress(spark, root, GOLD)
+    _finish_closing(spark, root, progress)
     for number in range(progress.batch + 1, batch + 1):
-        progress.complete(number, _retry(spark, root, number, progress.note))
+
+        def process(engine: GoldEngine, number: int = number) -> str:
+            return _process(engine, number, progress.note)
+
+        progress.complete(number, _retry(spark, root, number, process))
 
 
-def _retry(spark: SparkSession, root: str, batch: int, day: str) -> str:
-    """Process a batch from its reads on until nobody else commits in between. See `_process`.
+def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
+    """Close the last day of which there are lines, unless it may still go on.
+
+    To be called between two batches, when all lines that are in the topic have been read. Lines of
+    that day that come later wait for the next closing.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+        now: the time.
+
+    Returns:
+        Whether a day was closed.
+    """
+    progress = LakeProgress(spark, root, GOLD)
+    day = _day(progress.note)
+    if not day or progress.note != day:
+        return False
+    end = datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)
+    if now < end + CLOSING_DELAY:
+        return False
+    progress.complete(progress.batch, day + _CLOSING)
+    _finish_closing(spark, root, progress)
+    return True
+
+
+def _finish_closing(spark: SparkSession, root: str, progress: LakeProgress) -> None:
+    """Do a closing by the clock that has begun."""
+    if progress.note.endswith(_CLOSING):
+        batch = progress.batch
+        _retry(spark, root, batch, lambda engine: close(engine, batch))
+        progress.complete(batch, _day(progress.note) + _CLOSED)
+
+
+def _day(note: str) -> str:
+    """The last day of which gold has lines, as YYYY-MM-DD; empty: it has none."""
+    return note.removesuffix(_CLOSING).removesuffix(_CLOSED)
+
+
+def _retry(spark: SparkSession, root: str, batch: int, process: Callable[[GoldEngine], Any]) -> Any:
+    """Process a batch from its reads on until nobody else commits in between.
 
     If a commit of Spark's fails for that reason, the job ends, and the next start repeats it.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         with contextlib.closing(open_engine(spark, root)) as engine:
             try:
-                return _process(engine, batch, day)
+                return process(engine)
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
                     raise
@@ -67,20 +120,29 @@ def open_engine(spark: SparkSession, root: str) -> GoldEngine:
     return SparkEngine(spark, root)
 
 
-def _process(engine: GoldEngine, batch: int, day: str) -> str:
-    """Process a batch. `day` is the last day before it; returns the last day after it."""
+def _process(engine: GoldEngine, batch: int, note: str) -> str:
+    """Process a batch. Takes gold's note before it, and returns the one after it."""
     transitions = engine.name_of("transitions")
     engine.define("lines", f"SELECT * FROM {transitions} WHERE batch = {batch}")
     summary = minutes.write(engine, batch)
     if summary is None:
-        return day
+        return note
     if summary.deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
         engine.append(deleted, DELETIONS, batch)
-    last_day = max(day, summary.last_day)  # a partition that lags does not take the day back
-    if last_day != (day or summary.first_day):
+    day = _day(note)
+    if day >= summary.last_day:  # a partition that lags does not take the day back
+        return note
+    # A day that the clock has closed is not closed again by the first lines of a later one.
+    begun = summary.first_day if note.endswith(_CLOSED) else day or summary.first_day
+    if begun != summary.last_day:
         close(engine, batch)
-    return last_day
+    return summary.last_day
+
+
+def complete_batch(progress: LakeProgress) -> int:
+    """The last batch that gold has completed, with a closing by the clock that follows it."""
+    return progress.batch - progress.note.endswith(_CLOSING)
 
 
 def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
@@ -90,7 +152,7 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
 
     Args:
         found: according to the tables' rows.
-        complete: the last batch that gold has completed.
+        complete: the last batch that gold has completed: `complete_batch`.
     """
     messages = found["messages"]
     if messages > complete:

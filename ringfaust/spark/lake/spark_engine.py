@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ringfaust.spark.lake.engine import ALL
 from ringfaust.spark.lake.store import GOLD, append
 from ringfaust.spark.lake.tables import LakeTable, last_closing, path, sql_name
+from ringfaust.spark.lake.views import SPARK
 
 
 class SparkEngine:
@@ -22,7 +23,7 @@ class SparkEngine:
         root: the lake's folder or URI.
     """
 
-    array = "array"
+    array = SPARK.array
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark, self._root = spark, root
@@ -32,7 +33,7 @@ class SparkEngine:
         return sql_name(self._root, table)
 
     def timestamp(self, expression: str) -> str:  # noqa: D102
-        return f"timestamp_millis({expression})"
+        return SPARK.timestamp.format(ms=expression)
 
     def last_closing(self, table: str) -> int:  # noqa: D102
         return last_closing(self._spark, self._root, table)

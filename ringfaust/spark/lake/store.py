@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.lake import comments
 from ringfaust.spark.lake.tables import BRONZE, MESSAGES, TABLES, LakeTable, path
 
 GOLD = "gold"
@@ -76,7 +77,8 @@ def _create(spark: SparkSession, root: str, table: LakeTable, application: str) 
     if table.skip_by:
         properties["delta.dataSkippingStatsColumns"] = ",".join(table.skip_by)
     builder = DeltaTable.createIfNotExists(spark).location(path(root, table.name))
-    builder = builder.addColumns(table.schema).partitionedBy(*table.partitioned_by)
+    builder = builder.addColumns(comments.described(table)).comment(comments.TABLES[table.name])
+    builder = builder.partitionedBy(*table.partitioned_by)
     for name, value in properties.items():
         builder = builder.property(name, value)
     builder.execute()

@@ -8,8 +8,10 @@ record a single message: a bound that suits one does not suit the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -45,8 +47,11 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     **{f"parquet.enable.dictionary#{column}": "false" for column in MOSTLY_DISTINCT},
 }
-_TRIGGER = "30 seconds"
-"""In continuous mode. Each batch costs a commit of each table."""
+_TRIGGER = "1 second"
+_LONGEST_WAIT = "30s"
+"""In continuous mode a batch begins when it is full, or after this: each costs commits."""
+_CORES = 2
+"""For so many cores a batch has `max_records`; for more cores, more in proportion."""
 _FETCH_BYTES = 16_000_000
 """Per partition. Kafka's default of 1 MB holds eleven events records: a task would mostly wait."""
 _BATCHES_PER_COMPACTION = 50
@@ -61,7 +66,7 @@ class LakeStream:
     name: str
     topics: tuple[str, ...]
     max_records: int
-    """Maximum number of records in a batch."""
+    """Maximum number of records in a batch on two cores."""
     refine: Callable[[SparkSession, int], None]
     """Writes the other tables from a batch that is in bronze."""
     tables: tuple[str, ...]
@@ -105,7 +110,13 @@ def streams(
 
 
 def start(
-    spark: SparkSession, root: str, worker: WorkerConfig, stream: LakeStream, *, once: bool
+    spark: SparkSession,
+    root: str,
+    worker: WorkerConfig,
+    stream: LakeStream,
+    *,
+    once: bool,
+    pause: Lock | None = None,
 ) -> StreamingQuery:
     """Start a stream where it stopped, or at the beginning of its topics.
 
@@ -117,6 +128,7 @@ def start(
         worker: brokers.
         stream: which one.
         once: read what is in the topics and end. Otherwise run continuously.
+        pause: whoever holds it keeps a batch from beginning.
 
     Returns:
         The running query.
@@ -132,17 +144,18 @@ def start(
     if done >= 0:
         stream.refine(spark, done)  # gold that was skipped or removed, without waiting for records
     options = {
-        "maxOffsetsPerTrigger": str(stream.max_records),
+        **_batch_size(stream.max_records * max(1, cores(spark) // _CORES), once=once),
         "failOnDataLoss": "true",
         "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
         **starting,
     }
 
     def write_batch(rows: DataFrame, batch: int) -> None:
-        append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
-        stream.refine(rows.sparkSession, batch)
-        if batch % _BATCHES_PER_COMPACTION == _BATCHES_PER_COMPACTION - 1:
-            _compact(rows.sparkSession, root, stream, batch)
+        with pause or nullcontext():
+            append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
+            stream.refine(rows.sparkSession, batch)
+            if batch % _BATCHES_PER_COMPACTION == _BATCHES_PER_COMPACTION - 1:
+                _compact(rows.sparkSession, root, stream, batch)
 
     writer = (
         stream_topics(spark, worker, stream.topics, options)
@@ -152,6 +165,19 @@ def start(
     )
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_TRIGGER)
     return trigger.start()
+
+
+def cores(spark: SparkSession) -> int:
+    """The number of tasks that run at the same time, as Spark knows it when a job starts."""
+    return spark.sparkContext.defaultParallelism
+
+
+def _batch_size(records: int, *, once: bool) -> dict[str, str]:
+    """Options of the source: full batches follow one another, and others wait for more records."""
+    most = {"maxOffsetsPerTrigger": str(records)}
+    if once:
+        return most
+    return most | {"minOffsetsPerTrigger": str(records), "maxTriggerDelay": _LONGEST_WAIT}
 
 
 def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> None:

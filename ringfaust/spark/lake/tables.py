@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, newer_than, view
 from ringfaust.spark.lines import LINE
 
 _LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
@@ -259,6 +259,6 @@ def read(spark: SparkSession, root: str, name: str) -> DataFrame:
         AnalysisException: there is no lake at `root`.
     """
     if name in VIEWS:
-        after = {table: last_closing(spark, root, table) for table in ENDED_ON}
-        return spark.sql(view(name, partial(sql_name, root), after))
+        since = {table: newer_than(last_closing(spark, root, table)) for table in ENDED_ON}
+        return spark.sql(view(name, partial(sql_name, root), since))
     return spark.read.format("delta").load(path(root, name))

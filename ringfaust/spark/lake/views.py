@@ -7,7 +7,8 @@ storing them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS, EXIT_EVENTS
 from ringfaust.spark.message_states import STATE_AFTER, any_of
@@ -23,6 +24,9 @@ _DISPATCHED = "event = 'dispatched'"
 _SETTLES = "(event IN ('acked', 'returned') OR (event = 'expired' AND delivery > 0))"
 _ENDS_UNNAMED = "(fate = 'dead' OR reason = 'return_overflow')"
 """The last line of such a message ends its last delivery without giving the number."""
+
+_LENGTHS = ("age_ms", "held_ms")
+"""In ms, and no times."""
 
 TableName = Callable[[str], str]
 """How the engine refers to a table of the lake."""
@@ -104,25 +108,56 @@ def closing(table: str, name_of: TableName, after: int, upto: int, *, array: str
     return _deliveries(name_of, lines, upto, closed)
 
 
-def view(name: str, name_of: TableName, after: Mapping[str, int], *, array: str = "array") -> str:
-    """The query of a view.
+def newer_than(batch: int | str) -> str:
+    """The condition for rows of later batches than this one, which may be a query in brackets."""
+    return f"batch > {batch}"
+
+
+class Dialect(NamedTuple):
+    """Where the engines' SQL differs."""
+
+    array: str
+    """The function that makes an array."""
+    timestamp: str
+    """An expression `{ms}` in ms since 1970 as a timestamp."""
+
+
+SPARK = Dialect("array", "timestamp_millis({ms})")
+DUCKDB = Dialect("list_value", "make_timestamptz({ms} * 1000)")
+
+
+def view(name: str, name_of: TableName, since: Mapping[str, str], dialect: Dialect = SPARK) -> str:
+    """The query of a view. It has each time also as a timestamp: `ended_at` beside `ended_ms`.
 
     Args:
         name: one of VIEWS.
         name_of: how the engine refers to a table.
-        after: by table, the batch of its last closing; -1: none.
-        array: the engine's function that makes an array.
+        since: by table, the condition for batches after its last closing, see `newer_than`.
+        dialect: the engine's.
     """
+    query, columns = _view(name, name_of, since, dialect.array)
+    times = {
+        f"{column.removesuffix('_ms').removesuffix('_at')}_at": f"v.{column}"
+        for column in columns
+        if column.endswith("_ms") and column not in _LENGTHS
+    }
+    timestamps = {at: dialect.timestamp.format(ms=ms) for at, ms in times.items()}
+    return f"SELECT v.*, {_columns(timestamps)} FROM ({query}) v"
+
+
+def _view(
+    name: str, name_of: TableName, since: Mapping[str, str], array: str
+) -> tuple[str, Sequence[str]]:
+    """A view's query without timestamps, and its columns."""
     if name == "evictions":
         return _evictions(name_of)
-    since = {table: f"batch > {batch}" for table, batch in after.items()}
     messages = _messages(name_of, since["messages"], None, array)
     messages = _with_ended(name_of, "messages", messages)
     if name == "messages_now":
-        return messages
-    recent = f"SELECT * FROM ({messages}) e WHERE e.batch IS NULL OR e.{since['deliveries']}"
+        return messages, COLUMNS["messages"]
+    recent = f"SELECT * FROM ({messages}) e WHERE batch IS NULL OR {since['deliveries']}"
     deliveries = _deliveries(name_of, since["deliveries"], None, recent)
-    return _with_ended(name_of, "deliveries", deliveries)
+    return _with_ended(name_of, "deliveries", deliveries), COLUMNS["deliveries"]
 
 
 def _with_ended(name_of: TableName, table: str, rows: str) -> str:
@@ -199,10 +234,10 @@ SELECT {_columns(kept)} FROM (
 ) g"""
 
 
-def _evictions(name_of: TableName) -> str:
+def _evictions(name_of: TableName) -> tuple[str, Sequence[str]]:
     lines = _lines(name_of, "event = 'evicted'")
     columns = {name: f"l.{name}" for name in ("partition", "queue", "life", "sequence", "id")}
     columns |= {"enqueued_ms": "l.time_ms - l.age_ms", "evicted_ms": "l.time_ms"}
     kept = ("step", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "date")
     columns |= {name: f"l.{name}" for name in kept}
-    return f"SELECT {_columns(columns)} FROM ({lines}) l"
+    return f"SELECT {_columns(columns)} FROM ({lines}) l", tuple(columns)

@@ -10,7 +10,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from ringfaust.spark.lake.tables import TABLES, path
-from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
+from ringfaust.spark.lake.views import DUCKDB, ENDED_ON, VIEWS, newer_than, view
 
 _open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
@@ -32,21 +32,23 @@ def open_duckdb(
         storage_options: as for `deltalake.DeltaTable`, for object stores.
 
     Returns:
-        A connection in which `transitions`, `messages_now` and so on can be queried. It is closed
-        when the interpreter ends, if nobody has closed it.
+        A connection in which `transitions`, `messages_now` and so on can be queried, with times in
+        UTC. It is closed when the interpreter ends, if nobody has closed it.
 
     Raises:
         TableNotFoundError: there is no lake at `root`.
     """
     connection = duckdb.connect()
     _open.add(connection)
+    # Days and hours are UTC's: in another zone, date_trunc would cut the lake's days in two.
+    connection.execute("SET TimeZone = 'UTC'")
     options = None if storage_options is None else dict(storage_options)
     tables = {name: DeltaTable(path(root, name), storage_options=options) for name in TABLES}
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())
-    after = {name: last_closing(tables[name]) for name in ENDED_ON}
+    since = {name: newer_than(last_closing(tables[name])) for name in ENDED_ON}
     for name in VIEWS:
-        query = view(name, str, after, array="list_value")
+        query = view(name, str, since, DUCKDB)
         connection.execute(f"CREATE VIEW {name} AS {query}")
     return connection
 

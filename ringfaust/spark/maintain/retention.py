@@ -23,7 +23,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import TopicPositions
 from ringfaust.spark.audit.period import in_ranges
 from ringfaust.spark.lake import records, transitions
-from ringfaust.spark.lake.gold import closings
+from ringfaust.spark.lake.gold import closings, complete_batch
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, last_closing, read
@@ -95,11 +95,13 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
         worker: names the topics, which tell the streams apart in bronze. Of the inputs, bronze
             is the only table.
     """
-    events, outputs, gold = (
-        LakeProgress(spark, root, stream).batch
-        for stream in (transitions.STREAM, records.STREAM, GOLD)
+    progress = LakeProgress(spark, root, GOLD)
+    gold = progress.batch
+    events, outputs = (
+        LakeProgress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM)
     )
-    closed = closings({table: last_closing(spark, root, table) for table in ENDED_ON}, gold)
+    found = {table: last_closing(spark, root, table) for table in ENDED_ON}
+    closed = closings(found, complete_batch(progress))
     batch = F.col("batch")
     is_event = F.col("topic") == worker.topic(Role.EVENTS)
     is_output = F.col("topic").isin(*map(worker.topic, OUTPUTS))

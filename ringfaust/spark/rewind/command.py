@@ -27,6 +27,7 @@ from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
     Moment,
     QueueMoment,
+    ResolvedMoment,
     read_moment,
     read_offset,
     read_step,
@@ -125,12 +126,13 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
         asyncio.run(_require_events(worker))
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
-        status.update(f"reading the events of {options.queue}")
-        answer = _answer(_lines(spark, worker, options.lake), worker, queues, request)
-    if options.as_json:
-        print(visible_json(show.as_json(answer, options.limit)))
-    else:
-        show.print_tables(answer, options.limit)
+        status.update(f"reading the events of {', '.join(options.queue)}")
+        answers = _answers(_lines(spark, worker, options.lake), worker, queues, request)
+    for answer in answers:
+        if options.as_json:
+            print(visible_json(show.as_json(answer, options.limit)))
+        else:
+            show.print_tables(answer, options.limit)
 
 
 async def _require_events(worker: WorkerConfig) -> None:
@@ -156,17 +158,36 @@ def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataF
     return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
 
 
-def _answer(
+def _answers(
     lines: DataFrame, worker: WorkerConfig, queues: QueuesConfig, request: RewindRequest
+) -> list[show.RewindAnswer]:
+    """The answer for each queue, in the order in which they were named."""
+    names = list(dict.fromkeys(request.options.queue))
+    wanted = [moment for moment in (request.moment, request.to) if moment]
+    requested = [QueueMoment(name, moment) for name in names for moment in wanted]
+    resolved = resolve_moments(lines, requested, worker.topic(Role.HOP))
+    count = len(wanted)
+    moments = {name: resolved[n * count : (n + 1) * count] for n, name in enumerate(names)}
+    if count == 1 and not request.variants:
+        held = read_contents(lines, [(name, of[0]) for name, of in moments.items()])
+        return [
+            show.RewindAnswer(name, moments[name], contents=contents)
+            for name, contents in zip(names, held, strict=True)
+        ]
+    return [_answer(lines, queues, request, name, moments[name]) for name in names]
+
+
+def _answer(
+    lines: DataFrame,
+    queues: QueuesConfig,
+    request: RewindRequest,
+    queue: str,
+    moments: Sequence[ResolvedMoment],
 ) -> show.RewindAnswer:
-    queue, limit = request.options.queue, request.options.limit
-    requested = [QueueMoment(queue, moment) for moment in (request.moment, request.to) if moment]
-    moments = resolve_moments(lines, requested, worker.topic(Role.HOP))
-    found: dict[str, Any] = {}
+    """What changed in a queue, or would have."""
+    limit, found = request.options.limit, dict[str, Any]()
     if len(moments) == 2:
         found["diffs"] = read_diff(lines, queue, moments[0], moments[1], limit)
-    elif moments and not request.variants:
-        (found["contents"],) = read_contents(lines, [(queue, moments[0])])
     if request.variants:
         found["results"] = what_if(
             lines,

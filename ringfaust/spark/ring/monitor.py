@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.status import Status
 
-from ringfaust.config import WebConfig, WorkerConfig
-from ringfaust.config.hosts import REFUSAL, is_our_host
-from ringfaust.errors import RingfaustError
+from ringfaust.config import WorkerConfig
+from ringfaust.spark.metrics import serve
 from ringfaust.spark.ring.writer import COUNTS
 from ringfaust.terminal import Terminal
 
 OBSERVED = "rings"
 """Name under which Spark reports the sums of the operator's rows."""
-
-
-class MonitorCannotListen(RingfaustError):
-    """The job cannot listen where `web` says.
-
-    What to do: choose another `web.port` or `web.bind`, or set `web.enabled: false`.
-    """
 
 
 class BatchReport(NamedTuple):
@@ -147,15 +138,8 @@ class _Metrics:
         self._last = Gauge(
             f"{prefix}last_batch_seconds", "Duration of the last micro-batch.", registry=registry
         )
-        web = worker.web
-        try:
-            server, _ = start_http_server(web.port, web.bind, registry)
-        except OSError as error:
-            raise MonitorCannotListen(
-                f"web: cannot listen on {web.bind}, port {web.port}: {error.strerror}. Choose "
-                "another bind or port in worker.yaml, or set enabled: false"
-            ) from None
-        server.set_app(_for_our_hosts(make_wsgi_app(registry), web))
+        remedy = "Choose another bind or port in worker.yaml, or set enabled: false"
+        serve(registry, worker.web, worker.web.port, remedy)
 
     def add(self, report: BatchReport) -> None:
         """Count a micro-batch."""
@@ -166,15 +150,3 @@ class _Metrics:
         self._lag.set(report.lag)
         self._state.set(report.state_bytes)
         self._last.set(report.seconds)
-
-
-def _for_our_hosts(pages: WSGIApplication, config: WebConfig) -> WSGIApplication:
-    """The pages, for requests that are addressed to this machine by a name of its own."""
-
-    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if is_our_host(request.get("HTTP_HOST", ""), config.bind, config.host_names):
-            return pages(request, start)
-        start("421 Misdirected Request", [("Content-Type", "text/plain")])
-        return [REFUSAL.encode()]
-
-    return answer

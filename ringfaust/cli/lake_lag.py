@@ -1,0 +1,37 @@
+"""The check of `ringfaust doctor` for a lake: do topics keep what it has not read yet?"""
+
+from __future__ import annotations
+
+from ringfaust.cli.finding import Finding
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.topics import wanted_topics
+from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.lag import time_left
+from ringfaust.kafka.names import lake_group
+from ringfaust.kafka.offsets import group_offsets
+
+_CHECK = "lake"
+
+
+async def lake_lag(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
+    """Whether topics soon delete what the lake has not read. Nothing if there is no lake."""
+    names = [each.name for each in wanted_topics(worker, queues)]
+    async with open_admin(worker.brokers()) as admin:
+        existing = await admin.existing(names)
+    tps = [(name, n) for name, about in existing.items() for n in range(about.partitions)]
+    group = lake_group(worker.application)
+    read: dict[str, dict[str, int]] = {}
+    for (topic, partition), at in (
+        await group_offsets(worker.client_options(), group, tps)
+    ).items():
+        read.setdefault(topic, {})[str(partition)] = at.offset
+    if not read:
+        return []
+    left = await time_left(worker, list(read), read)
+    remedy = "run `ringfaust spark lake`, with more cores if it runs, or raise retention.ms"
+    found = [
+        Finding(_CHECK, "warn", f"the lake is behind: topic {topic} {each}", remedy)
+        for topic, each in left.items()
+        if each.is_short
+    ]
+    return found or [Finding(_CHECK, "ok", f"topics keep what group {group} has not read")]

@@ -1,0 +1,219 @@
+"""Reports what the lake has read: on the terminal, to Kafka as a group's offsets, to Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from aiokafka.errors import KafkaError
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import BrokerUnreachable
+from ringfaust.kafka.lag import Read, TimeLeft, time_left, unread
+from ringfaust.kafka.names import lake_group
+from ringfaust.kafka.offsets import commit_group_offsets
+from ringfaust.spark.metrics import serve
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_LOOK_S = 5.0
+"""How often offsets are committed and compared with the topics' ends."""
+_RETENTION_S = 60.0
+"""How often the age of what is not read is looked up."""
+REMEDY = "Give the job more cores, or raise the topic's retention.ms"
+
+
+class BatchReport(NamedTuple):
+    """One micro-batch of a stream, as Spark reports it."""
+
+    batch: int
+    seconds: float
+    records: int
+    read: Read
+
+    @classmethod
+    def of(cls, text: str) -> BatchReport:
+        """Read a report of Spark."""
+        found: dict[str, Any] = json.loads(text)
+        read = {
+            t: at for source in found["sources"] for t, at in (source["endOffset"] or {}).items()
+        }
+        seconds = found["durationMs"].get("triggerExecution", 0) / 1_000
+        return cls(found["batchId"], seconds, found["numInputRows"], read)
+
+
+class LakeMonitor:
+    """Follows the batches of one run.
+
+    Args:
+        worker: names brokers and application.
+        topics: those that the run reads.
+        read: how far the lake has read them before.
+        port: where to serve metrics; None: nowhere.
+
+    Raises:
+        MonitorCannotListen: the port is in use.
+    """
+
+    def __init__(
+        self, worker: WorkerConfig, topics: Sequence[str], read: Read, port: int | None = None
+    ) -> None:
+        self._worker, self._topics = worker, topics
+        self._read = {topic: dict(at) for topic, at in read.items() if topic in topics}
+        self._committed: dict[tuple[str, int], int] = {}
+        self._last: dict[str, int] = {}
+        self._records: Counts[str] = Counts()
+        self._batches = 0
+        self._unread: dict[str, int] | None = None
+        self._reasons: set[str] = set()
+        self._next_look = self._next_retention = time.monotonic()
+        self._metrics = _Metrics(worker, port) if port is not None else None
+
+    def update(self, stream: str, query: StreamingQuery) -> None:
+        """Take over the batches of a stream that Spark has reported."""
+        for progress in query.recentProgress:
+            report = BatchReport.of(progress.json)
+            if report.batch > self._last.get(stream, -1):
+                self._last[stream] = report.batch
+                self._add(stream, report)
+
+    def look(self, *, now: bool = False) -> None:
+        """Commit offsets and measure the lag, if it is time or `now`. Brokers may be away."""
+        if not now and time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_S
+        self._commit()
+        found = self._ask(
+            "the ends of the topics", lambda: unread(self._worker, self._topics, self._read)
+        )
+        if found is not None:
+            self._unread = found
+        if self._metrics is not None and found is not None:
+            self._metrics.set_lag(found)
+        if time.monotonic() >= self._next_retention:
+            self._next_retention = time.monotonic() + _RETENTION_S
+            self._look_at_retention()
+
+    def has_read(self, topic: str) -> bool:
+        """Whether the lake had read a topic to its end when that was last looked at."""
+        return self._unread is not None and self._unread[topic] == 0
+
+    def summary(self) -> str:
+        """A sentence about the run."""
+        streams = ", ".join(
+            f"{stream} {count:,}" for stream, count in sorted(self._records.items())
+        )
+        said = f"{self._records.total():,} records in {self._batches:,} batches"
+        said += f" ({streams})" if streams else ""
+        if self._unread is not None:
+            said += f"; {sum(self._unread.values()):,} offsets not yet read"
+        return said
+
+    def _add(self, stream: str, report: BatchReport) -> None:
+        for topic, at in report.read.items():
+            self._read.setdefault(topic, {}).update(at)
+        if not report.records:
+            return
+        self._batches += 1
+        self._records[stream] += report.records
+        if self._metrics is not None:
+            self._metrics.add(stream, report)
+        if sys.stderr.isatty():
+            print(
+                f"{stream}: batch {report.batch}, {report.records:,} records, "
+                f"{report.seconds:.1f} s",
+                file=sys.stderr,
+            )
+
+    def _commit(self) -> None:
+        offsets = {
+            (topic, int(partition)): at
+            for topic, of in self._read.items()
+            for partition, at in of.items()
+        }
+        if offsets == self._committed:
+            return
+        group, client = lake_group(self._worker.application), self._worker.client_options()
+
+        async def commit() -> bool:
+            await commit_group_offsets(client, group, offsets)
+            return True
+
+        if self._ask(f"the offsets of group {group}", commit):
+            self._committed = offsets
+
+    def _ask(self, about: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
+        try:
+            return asyncio.run(ask())
+        except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
+            reason = f"{about}: {error!r}"
+            if reason not in self._reasons:
+                self._reasons.add(reason)
+                log.warning("the lake goes on without %s", reason)
+            return None
+
+    def _look_at_retention(self) -> None:
+        found = self._ask(
+            "the retention of the topics", lambda: time_left(self._worker, self._topics, self._read)
+        )
+        if found is None:
+            return
+        if self._metrics is not None:
+            self._metrics.set_left(found)
+        for topic, left in found.items():
+            if left.is_short:
+                log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
+
+
+class _Metrics:
+    """The metrics of the driver."""
+
+    def __init__(self, worker: WorkerConfig, port: int) -> None:
+        registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(f"ringfaust_lake_{name}", text, ["stream"], registry=registry)
+            for name, text in {
+                "batches": "Batches with records.",
+                "records": "Records read.",
+                "batch_seconds": "Time spent in batches.",
+            }.items()
+        }
+        self._last, self._lag, self._left = (
+            Gauge(f"ringfaust_lake_{name}", text, [label], registry=registry)
+            for name, label, text in (
+                ("last_batch_seconds", "stream", "Duration of the last batch."),
+                ("lag_records", "topic", "Offsets not yet read, with transaction markers."),
+                (
+                    "retention_left_seconds",
+                    "topic",
+                    "Time until the topic may delete what is not yet read.",
+                ),
+            )
+        )
+        serve(registry, worker.web, port, "Choose another --metrics-port, or web.bind")
+
+    def add(self, stream: str, report: BatchReport) -> None:
+        self._counters["batches"].labels(stream).inc()
+        self._counters["records"].labels(stream).inc(report.records)
+        self._counters["batch_seconds"].labels(stream).inc(report.seconds)
+        self._last.labels(stream).set(report.seconds)
+
+    def set_lag(self, by_topic: dict[str, int]) -> None:
+        for topic, records in by_topic.items():
+            self._lag.labels(topic).set(records)
+
+    def set_left(self, by_topic: dict[str, TimeLeft]) -> None:
+        """Topics of which everything is read have no value."""
+        self._left.clear()
+        for topic, left in by_topic.items():
+            self._left.labels(topic).set(left.left_s)

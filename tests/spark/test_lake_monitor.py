@@ -1,0 +1,168 @@
+"""What a person, Kafka's tools and Prometheus learn about a lake; and how fast it may read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+import urllib.request
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from pyspark.sql import SparkSession
+
+from ringfaust.config import WorkerConfig
+from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.kafka.lag import TimeLeft, time_left, unread
+from ringfaust.kafka.names import lake_group
+from ringfaust.kafka.offsets import group_offsets
+from ringfaust.protocol.records import Role
+from ringfaust.spark.lake.monitor import LakeMonitor
+from ringfaust.spark.lake.store import LakeProgress
+from ringfaust.spark.lake.stream import lake_session, start, streams
+from ringfaust.spark.metrics import MonitorCannotListen
+from ringfaust.testing.broker import EmbeddedBroker
+from tests.spark.lake_history import make_topics
+
+HOUR_MS = 3_600_000
+DEADLINE_S = 90
+
+
+def batch(number: int, records: int, end: int) -> Any:
+    """A report of Spark, as far as it is read."""
+    said = {
+        "batchId": number,
+        "durationMs": {"triggerExecution": 1_500},
+        "numInputRows": records,
+        "sources": [{"endOffset": {"sent": {"0": end}}}],
+    }
+    return SimpleNamespace(json=json.dumps(said))
+
+
+def query(*reports: Any) -> Any:
+    return SimpleNamespace(recentProgress=reports)
+
+
+def a_worker(broker: EmbeddedBroker) -> WorkerConfig:
+    return WorkerConfig(
+        application=f"lag{uuid.uuid4().hex[:6]}",
+        bootstrap_servers=broker.bootstrap_servers,
+        partitions=2,
+    )
+
+
+async def send(worker: WorkerConfig, topic: str, records: int, at_ms: int) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers)
+    await producer.start()
+    for n in range(records):
+        await producer.send(topic, b"%d" % n, partition=0, timestamp_ms=at_ms + n)
+    await producer.stop()
+
+
+def test_each_batch_counts_once_and_prometheus_reads_it() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    worker = WorkerConfig(bootstrap_servers="127.0.0.1:1")
+    monitor = LakeMonitor(worker, ["sent"], {}, port)
+    monitor.update("events", query(batch(0, 100, 100)))
+    monitor.update("events", query(batch(0, 100, 100), batch(1, 0, 100), batch(2, 20, 120)))
+    monitor.update("inputs", query(batch(0, 7, 7)))
+    assert monitor.summary() == "127 records in 3 batches (events 120, inputs 7)"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'ringfaust_lake_records_total{stream="events"} 120.0' in text
+    assert 'ringfaust_lake_batch_seconds_total{stream="events"} 3.0' in text
+    with pytest.raises(MonitorCannotListen, match=rf"port {port}.*--metrics-port"):
+        LakeMonitor(worker, ["sent"], {}, port)
+
+
+def test_brokers_that_do_not_answer_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    monitor = LakeMonitor(
+        WorkerConfig(bootstrap_servers="127.0.0.1:1"), ["sent"], {"sent": {"0": 1}}
+    )
+    for _ in range(2):
+        monitor.look(now=True)
+    said = [text for text in caplog.messages if text.startswith("the lake goes on without")]
+    assert [" ".join(text.split()[5:7]) for text in said] == [
+        "the offsets", "the ends", "the retention",
+    ]  # fmt: skip
+    assert not monitor.has_read("sent")
+
+
+@pytest.mark.kafka
+def test_lag_and_the_time_until_retention(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = a_worker(broker)
+    kept, forever = f"{worker.application}-kept", f"{worker.application}-forever"
+    fifty_minutes_ago = int(time.time() * 1000) - HOUR_MS * 5 // 6
+
+    async def prepare() -> None:
+        async with open_admin(worker.brokers()) as admin:
+            for name, retention in ((kept, str(HOUR_MS)), (forever, "-1")):
+                await admin.create([NewTopic(name, 2, 1, {"retention.ms": retention})])
+        for name in (kept, forever):
+            await send(worker, name, 30, fifty_minutes_ago)
+
+    asyncio.run(prepare())
+    topics = (kept, forever)
+    read = {kept: {"0": 10}}
+    assert asyncio.run(unread(worker, topics, read)) == {kept: 20, forever: 30}
+    (found,) = asyncio.run(time_left(worker, topics, read)).items()
+    topic, left = found
+    assert (topic, left.retention_s) == (kept, 3_600)
+    assert 0 < left.left_s <= 600.01
+    assert asyncio.run(time_left(worker, topics, {kept: {"0": 30}})) == {}
+
+    monitor = LakeMonitor(worker, topics, read)
+    monitor.look()
+    (warning,) = [text for text in caplog.messages if "is behind" in text]
+    assert f"topic {kept} keeps records for 1.0 h" in warning
+    monitor.update("events", query(batch(0, 20, 30)))
+    assert not monitor.has_read(kept)
+
+
+def test_a_record_that_may_be_deleted_by_now_goes_at_any_moment() -> None:
+    assert str(TimeLeft(5_400, 86_400)).endswith("was not read in 1.5 h")
+    assert str(TimeLeft(-1, 86_400)).endswith("was not read at any moment")
+    assert TimeLeft(5_400, 86_400).is_short
+    assert not TimeLeft(5_400, 7_200).is_short
+
+
+@pytest.mark.kafka
+def test_full_batches_follow_one_another(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """With a batch every 30 s, four of them would take longer than the deadline."""
+    worker, root = a_worker(broker), str(tmp_path / "lake")
+    asyncio.run(make_topics(worker))
+    control = worker.topic(Role.CONTROL)
+    asyncio.run(send(worker, control, 100, int(time.time() * 1000)))
+    session = lake_session(spark, root, worker)
+    inputs = streams(root, worker, [control])[-1]
+    small = replace(inputs, max_records=20)
+    running = start(session, root, worker, small, once=False)
+    monitor = LakeMonitor(worker, [control], {})
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while LakeProgress(session, root, inputs.name).batch < 4:
+            assert time.monotonic() < deadline, running.status
+            running.awaitTermination(0.2)
+        while not monitor.has_read(control):
+            assert time.monotonic() < deadline, monitor.summary()
+            running.awaitTermination(0.2)
+            monitor.update(inputs.name, running)
+            monitor.look(now=True)
+    finally:
+        running.stop()
+    assert monitor.summary() == "100 records in 5 batches (inputs 100); 0 offsets not yet read"
+    group = lake_group(worker.application)
+    (at,) = asyncio.run(group_offsets(worker.client_options(), group, [(control, 0)])).values()
+    assert at.offset == 100
