@@ -7,7 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import COOKIE, SESSION_S, address_of
+from ringfaust.console.access import (
+    COOKIE,
+    SESSION_S,
+    TooManyWrong,
+    address_of,
+)
 from ringfaust.console.board import FILTERS, SORTS, Look
 from ringfaust.console.context import CONSOLE, SESSION, asked, backend_of, one_of, page, whole
 from ringfaust.console.rendering import PREFIX
@@ -102,7 +107,7 @@ async def transactions(request: web.Request) -> web.Response:
 @ROUTES.get("/login")
 async def login_page(request: web.Request) -> web.Response:
     """The form for the token."""
-    return page(request, "login.jinja", back=_local(asked(request, "back")), wrong=False)
+    return page(request, "login.jinja", back=_local(asked(request, "back")), wrong="")
 
 
 @ROUTES.post("/login")
@@ -112,9 +117,14 @@ async def login(request: web.Request) -> web.StreamResponse:
     back = _local(str(form.get("back", "")))
     console = request.config_dict[CONSOLE]
     address = address_of(request, console.proxies)
-    session = console.sessions.log_in(str(form.get("token", "")), address)
-    if session is None:
-        return page(request, "login.jinja", status=403, back=back, wrong=True)
+    role, wrong = None, "That is not a token of this console."
+    try:
+        role = console.tokens.role_of(str(form.get("token", "")), address)
+    except TooManyWrong as error:
+        wrong = str(error)
+    if role is None:
+        return page(request, "login.jinja", status=403, back=back, wrong=wrong)
+    session = console.sessions.open(role)
     response = web.HTTPSeeOther(back)
     response.set_cookie(
         COOKIE, session.id, max_age=SESSION_S, path=PREFIX, httponly=True, samesite="Strict",

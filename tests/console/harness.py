@@ -22,6 +22,7 @@ from ringfaust.console.board import Board
 from ringfaust.core.model import Counts
 
 TOKEN = "a-token-for-the-tests"
+READ_TOKEN = "a-token-that-only-reads"
 HOSTILE = '<script>alert("1")</script>'
 
 
@@ -144,13 +145,13 @@ class Console:
 @asynccontextmanager
 async def console_of(
     queues: Sequence[QueueStatus], *, token: str = TOKEN, bind: str = "127.0.0.1",
-    hosts: str = "", proxies: str = "",
+    read_token: str = "", **settings: str,
 ) -> AsyncIterator[Console]:  # fmt: skip
-    """A console that has looked once."""
+    """A console that has looked once. `settings`: of `web` in worker.yaml."""
     backend = FixedBackend(queues)
     await backend.board.look_now()
     app = web.Application()
-    web_config = WebConfig(hosts=hosts, proxies=proxies)
-    attach_console(app, backend, console_options(web_config, bind, token))
+    web_config = WebConfig.model_validate(settings)
+    attach_console(app, backend, console_options(web_config, bind, token, read_token))
     async with TestClient(TestServer(app)) as client:
         yield Console(client, backend)
