@@ -12,6 +12,7 @@ from ringfaust.client.errors import ClientError
 from ringfaust.client.inspected import Pausable
 from ringfaust.console.backend import reason_of
 from ringfaust.console.context import SESSION, backend_of
+from ringfaust.console.operations import MOST_MOVED
 from ringfaust.console.rendering import PREFIX
 from ringfaust.core.settings import written_name
 from ringfaust.errors import BadSetting
@@ -19,8 +20,6 @@ from ringfaust.errors import BadSetting
 ROUTES = web.RouteTableDef()
 _BY = "console"
 """Who gives an order, for the log, if a token was used, which knows no names."""
-MOST_MOVED = 10_000
-"""Most messages that are moved at once."""
 
 Form = Mapping[str, str]
 Act = Callable[[Admin, Form], Awaitable[str]]

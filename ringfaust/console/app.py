@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
 from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
+from ringfaust.console.api import API_PREFIX, api_app
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
@@ -56,7 +57,9 @@ def attach_console(app: web.Application, backend: Backend, options: ConsoleOptio
 
     app.router.add_get("/", to_console)
     app.router.add_get(PREFIX, to_console)
-    app.add_subapp(PREFIX, console_app(backend, options))
+    pages = console_app(backend, options)
+    app.add_subapp(API_PREFIX, api_app(pages[CONSOLE]))
+    app.add_subapp(PREFIX, pages)
 
 
 def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:

@@ -55,10 +55,10 @@ def message_row(name: str, body: bytes, state: str = "ready") -> MessageDetails:
     )  # fmt: skip
 
 
-def queue_details(name: str, **counts: int) -> QueueDetails:
+def queue_details(queue: str, **counts: int) -> QueueDetails:
     """What a worker answers about a queue."""
     return QueueDetails(
-        queue=name, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
+        queue=queue, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
         settings={"ring_size": 10, "durable": True, "redelivery_multiplier": 1.0, "evict": "head"},
         own={},
         paused=(), pulled=True, size_bytes=0, oldest_ms=0, consumers=(),
