@@ -57,7 +57,8 @@ def run(
     options = console_options(
         web_config, bind, token, read_token(read_token_file, READ_TOKEN_VARIABLE)
     )
-    if options.needs_login and not (options.token or options.read_token):
+    options = replace(options, allows_changes=allow_changes)
+    if options.needs_login and not (options.token or options.read_token or options.oidc):
         options = replace(options, read_token=_announce("reading"))
     asyncio.run(_serve(Backend(worker, queues), options, port))
 
@@ -76,6 +77,7 @@ def console_options(
     return ConsoleOptions(
         bind=bind, hosts=web_config.host_names, proxies=web_config.proxy_networks,
         public_url=web_config.public_url or "", token=token, read_token=token_to_read,
+        oidc=web_config.oidc if web_config.oidc.issuer else None,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from platformdirs import user_state_path
@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
+from ringfaust.config.oidc import OidcConfig, OptionalFile, http_url
 from ringfaust.config.security import SecurityConfig
 from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
@@ -52,12 +53,6 @@ def _servers(text: str) -> str:
 
 def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
-
-
-def _http_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
-        raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
-    return text
 
 
 def _host_names(text: str) -> str:
@@ -158,9 +153,6 @@ def with_new_names(given: Mapping[Any, Any]) -> dict[Any, Any]:
     return {renamed.get(name, name): value for name, value in given.items()}
 
 
-_File = Annotated[Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})]
-
-
 class WebConfig(ConfigModel):
     """`web`: metrics, health and the console over HTTP."""
 
@@ -179,14 +171,23 @@ class WebConfig(ConfigModel):
     public_url: Annotated[str, AfterValidator(_origin)] | None = None
     """Where browsers reach the console, if a proxy is before it: https://rings.example.com. It is
     one of the `hosts`, too."""
-    token_file: _File = None
+    token_file: OptionalFile = None
     """File with the console's token that allows changes. Without it the console is read-only."""
-    read_token_file: _File = None
+    read_token_file: OptionalFile = None
     """File with the console's token that allows to read. With it, or where others can reach the
     console (`bind` is not a loopback address; `proxies` or `public_url`), reading needs a token."""
-    schema_registry: Annotated[str, AfterValidator(_http_url)] | None = None
+    schema_registry: Annotated[str, AfterValidator(http_url)] | None = None
     """URL of a schema registry. The console then shows Avro and Protobuf values as JSON. Needs
     `ringfaust[console]`."""
+    oidc: OidcConfig = OidcConfig()
+
+    @model_validator(mode="after")
+    def _provider_knows_us(self) -> Self:
+        if self.oidc.issuer and not self.public_url:
+            raise refuse(
+                "is required with oidc: where the provider sends users back to", "public_url"
+            )
+        return self
 
     @property
     def host_names(self) -> frozenset[str]:

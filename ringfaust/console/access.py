@@ -21,6 +21,7 @@ from aiohttp import web
 from ringfaust.errors import RingfaustError
 
 COOKIE = "ringfaust-console"
+COOKIE_PATH = "/console"
 FOREIGN = "The request does not come from a page of this console."
 TOKEN_VARIABLE = "RINGFAUST_CONSOLE_TOKEN"  # noqa: S105 - its name, not the token
 READ_TOKEN_VARIABLE = "RINGFAUST_CONSOLE_READ_TOKEN"  # noqa: S105 - its name, not the token
@@ -152,11 +153,14 @@ class BrowserSession:
 class Sessions:
     """The sessions, at most 100: the oldest gives way."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allows_changes: bool = True) -> None:
+        """`allows_changes`: if not, every session may only read."""
+        self._allows_changes = allows_changes
         self._open: dict[str, BrowserSession] = {}
 
     def open(self, role: Role, user: str = "") -> BrowserSession:
         """Open a session."""
+        role = role if self._allows_changes else "read"
         while len(self._open) >= MOST_SESSIONS:
             del self._open[next(iter(self._open))]
         session = BrowserSession(
@@ -176,6 +180,27 @@ class Sessions:
         if session is None or session.ends_s < time.monotonic():
             return None
         return session
+
+
+def set_cookie(
+    request: web.Request,
+    response: web.StreamResponse,
+    name: str,
+    value: str,
+    max_age_s: int,
+    *,
+    public_url: str,
+    samesite: Literal["Strict", "Lax"] = "Strict",
+) -> None:
+    """Give a browser a cookie, which scripts cannot read, for pages of the console only.
+
+    Where the browser itself uses TLS, it never sends it without.
+    """
+    origin = request.headers.get("Origin") or public_url
+    response.set_cookie(
+        name, value, max_age=max_age_s, path=COOKIE_PATH, httponly=True, samesite=samesite,
+        secure=request.secure or origin.startswith("https:"),
+    )  # fmt: skip
 
 
 def is_loopback(bind: str) -> bool:

@@ -86,7 +86,7 @@ def _handler(operation: Operation) -> _Handler:
 
 
 def _json(value: Any) -> web.Response:
-    return web.Response(text=visible_json(value), content_type="application/json")
+    return web.Response(text=visible_json(value) + "\n", content_type="application/json")
 
 
 async def _given(request: web.Request, operation: Operation) -> BaseModel:

@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
+from ringfaust.config.oidc import OidcConfig
 from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
 from ringfaust.console.api import API_PREFIX, api_app
 from ringfaust.console.backend import Backend, reason_of
@@ -20,7 +21,7 @@ from ringfaust.errors import RingfaustError
 
 _MOST_BYTES = 65_536
 """Largest form."""
-_PUBLIC = ("/login", "/assets/")
+_PUBLIC = ("/login", "/assets/", "/oidc")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -40,13 +41,18 @@ class ConsoleOptions:
     """It allows changes; if it is empty, nobody may make any with a token."""
     read_token: str = ""
     """It allows to read."""
+    oidc: OidcConfig | None = None
+    """A provider through which users log in; it needs `public_url`."""
+    allows_changes: bool = True
+    """If not, nobody may make any: whom the provider allows them may read."""
 
     @property
     def needs_login(self) -> bool:
         """Whether reading needs permission: others than this machine's users can reach it."""
         return bool(
             not access.is_loopback(self.bind) or self.proxies or self.public_url or self.read_token
-        )
+            or self.oidc
+        )  # fmt: skip
 
 
 def attach_console(app: web.Application, backend: Backend, options: ConsoleOptions) -> None:
@@ -63,21 +69,34 @@ def attach_console(app: web.Application, backend: Backend, options: ConsoleOptio
 
 
 def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
-    """The console."""
+    """The console.
+
+    Raises:
+        BadToken: the tokens of both roles are the same.
+        ConfigError: the provider's secret cannot be read.
+        MissingExtra: there is a provider, and authlib is not installed.
+    """
     app = web.Application(middlewares=[_guard])
     app[CONSOLE] = Console(
         backend=backend,
-        sessions=access.Sessions(),
+        sessions=access.Sessions(allows_changes=options.allows_changes),
         tokens=access.Tokens(options.token, options.read_token),
         bind=options.bind,
         hosts=options.hosts,
         proxies=options.proxies,
         public_url=options.public_url,
+        has_provider=options.oidc is not None,
         needs_login=options.needs_login,
     )
     app.on_response_prepare.append(_add_headers)
     app.cleanup_ctx.append(_lifetime)
     app.router.add_static(ASSETS_PATH, ASSETS)
+    if options.oidc is not None:
+        # authlib belongs to the extra oidc.
+        from ringfaust.console import oidc  # noqa: PLC0415
+
+        app[oidc.PROVIDER] = oidc.Provider(options.oidc, options.public_url)
+        app.add_routes(oidc.ROUTES)
     for routes in (pages, queue_pages, message_pages, gone_pages, actions, live):
         app.add_routes(routes.ROUTES)
     return app

@@ -84,7 +84,7 @@ class Problem(Exception):  # noqa: N818 - as the RFC calls it
     def response(self) -> web.Response:
         """The answer."""
         return web.Response(
-            status=self.status, text=json.dumps(self.details), headers=self.headers,
+            status=self.status, text=json.dumps(self.details) + "\n", headers=self.headers,
             content_type="application/problem+json",
         )  # fmt: skip
 

@@ -51,6 +51,13 @@ EXAMPLES = {
     "web.token_file": ("/token", Path("/token")),
     "web.read_token_file": ("/read", Path("/read")),
     "web.schema_registry": ("http://registry:8081", "http://registry:8081"),
+    "web.oidc.issuer": ("https://login", "https://login"),
+    "web.oidc.client_id": ("rings", "rings"),
+    "web.oidc.client_secret_file": ("/secret", Path("/secret")),
+    "web.oidc.scope": ("openid email", "openid email"),
+    "web.oidc.claim": ("email", "email"),
+    "web.oidc.change": ("ann@example.com", "ann@example.com"),
+    "web.oidc.read": ("*", "*"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
 }

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import AsyncMock, create_autospec
 
 from aiohttp import ClientResponse, web
@@ -145,7 +146,7 @@ class Console:
 @asynccontextmanager
 async def console_of(
     queues: Sequence[QueueStatus], *, token: str = TOKEN, bind: str = "127.0.0.1",
-    read_token: str = "", **settings: str,
+    read_token: str = "", **settings: Any,
 ) -> AsyncIterator[Console]:  # fmt: skip
     """A console that has looked once. `settings`: of `web` in worker.yaml."""
     backend = FixedBackend(queues)
