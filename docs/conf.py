@@ -27,7 +27,7 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "Deploy": (
             "docs/install", "docs/operations", "docs/troubleshooting", "docs/configuration",
-            "docs/commands", "docs/cli", "docs/console",
+            "docs/commands", "docs/cli", "docs/console", "docs/http-api",
             "docs/import", "docs/artemis", "docs/spark", "docs/spark-ring", "docs/spark-plan",
             "docs/performance", "SECURITY",
             "CHANGELOG",

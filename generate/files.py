@@ -10,6 +10,7 @@ from generate import commands_page, event_tables, rules_page, schemas, settings_
 from generate.asyncapi import asyncapi
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
+from ringfaust.console.openapi import openapi
 from ringfaust.protocol.contracts import control_schema, event_schema, reply_schema
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/contracts/replies.schema.json": lambda: schemas.json_text(reply_schema()),
     "docs/contracts/events.schema.json": lambda: schemas.json_text(event_schema()),
     "docs/contracts/asyncapi.json": lambda: schemas.json_text(asyncapi()),
+    "docs/contracts/openapi.json": lambda: schemas.json_text(openapi()),
     **{
         schemas.output_file(command): partial(schemas.of_output, command)
         for command in schemas.OUTPUTS | schemas.REPORTS

@@ -33,6 +33,7 @@ from ringfaust.client.lifecycles import Trace
 from ringfaust.client.status_rows import WorkerStatus
 from ringfaust.config.documents import ConfigModel
 from ringfaust.config.topics import TopicProblem
+from ringfaust.console.openapi import published
 from ringfaust.importers.imported import ImportFinding
 
 
@@ -114,25 +115,7 @@ def of_output(command: str) -> str:
     adapter: TypeAdapter[Any] = TypeAdapter((OUTPUTS | REPORTS)[command])
     schema = {
         "$schema": _DIALECT,
-        **_published(adapter.json_schema(mode="serialization")),
+        **published(adapter.json_schema(mode="serialization")),
         "title": f"Output of ringfaust {command} {json_option(command)}",
     }
     return json_text(schema)
-
-
-def _published(schema: Any) -> Any:
-    """Adapt a generated schema: every field is always printed, and bytes are printed as text."""
-    if isinstance(schema, list):
-        return [_published(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {name: _published(each) for name, each in schema.items() if name not in _DROPPED}
-    if "properties" in kept:
-        kept["required"] = list(kept["properties"])
-    if schema.get("format") == "binary":
-        kept["description"] = "text, or base64 behind `base64:`"
-        del kept["format"]
-    return kept
-
-
-_DROPPED = {"title", "default"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ringfaust
+from ringfaust.config.oidc import OidcConfig
 from ringfaust.config.queues import AddressConfig, QueuesConfig
 from ringfaust.config.routes import RouteConfig
 from ringfaust.config.security import SecurityConfig
@@ -60,6 +61,7 @@ def _sections() -> Iterator[tuple[str, str, list[Setting]]]:
     yield "## worker.yaml", worker, list(of_model(WorkerConfig))
     yield "### security", _about(SecurityConfig), list(of_model(SecurityConfig))
     yield "### web", _about(WebConfig), list(of_model(WebConfig))
+    yield "### oidc", _about(OidcConfig), list(of_model(OidcConfig))
     queues = (
         "The queues. All workers need the same file. A name is a word, or several words separated "
         "by dots. In a *pattern*, `*` matches one word and `#` matches any number of words."

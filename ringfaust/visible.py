@@ -7,7 +7,9 @@ sequences, bidirectional overrides, characters without width).
 
 from __future__ import annotations
 
+import base64
 import json
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 _LAYOUT = "\n\t"
@@ -36,3 +38,22 @@ def visible_json(value: Any, indent: int | None = None) -> str:
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
     )
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: bytes become text, or base64 behind `base64:`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(each) for name, each in asdict(value).items()}
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return text_of(value) if isinstance(value, bytes) else value
+
+
+def text_of(raw: bytes) -> str:
+    """Bytes as text if they are UTF-8, otherwise as base64 behind `base64:`."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(raw).decode()

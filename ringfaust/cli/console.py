@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
 
 from ringfaust.cli.operate import Target, say
 from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
-from ringfaust.console.access import is_loopback, new_token, read_token
+from ringfaust.config.documents import check
+from ringfaust.console.access import READ_TOKEN_VARIABLE, new_token, read_token
 from ringfaust.console.app import ConsoleOptions, attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.errors import RingfaustError
@@ -24,37 +26,59 @@ class CannotServe(RingfaustError):
 
 
 def run(
-    target: Target, bind: str, port: int, token_file: Path | None, *, allow_changes: bool
+    target: Target,
+    bind: str,
+    port: int,
+    *,
+    token_file: Path | None = None,
+    read_token_file: Path | None = None,
+    public_url: str | None = None,
+    allow_changes: bool,
 ) -> None:
     """Serve the console until Ctrl-C or SIGTERM.
 
     Raises:
-        CannotServe: the address or the port cannot be used, or changes are not allowed and others
-            could read.
-        BadToken: the token cannot be read, or is too short.
-        ConfigError: the configuration cannot be read.
+        CannotServe: the address or the port cannot be used, or there is a token for changes that
+            are not allowed.
+        BadToken: a token cannot be read, is too short, or is the same as the other.
+        ConfigError: the configuration cannot be read, or the public address is not valid.
     """
     if token_file is not None and not allow_changes:
-        raise CannotServe("--token-file: a token is for changes: add --allow-changes")
-    if not allow_changes and not is_loopback(bind):
         raise CannotServe(
-            f"--bind {bind}: other machines need a token even to read, and anyone who has it can "
-            "change queues: add --allow-changes, or bind to 127.0.0.1"
+            "--token-file: its token is for changes: add --allow-changes. For one that only "
+            "allows to read, use --read-token-file"
         )
     worker, queues = target.load()
-    token = read_token(token_file) if allow_changes else ""
-    if allow_changes and not token:
-        token = new_token()
-        say(f"token for changes: {token}")
-    options = console_options(worker.web, bind, token)
+    web_config = worker.web
+    if public_url is not None:
+        given = {**web_config.model_dump(), "public_url": public_url}
+        web_config = check(WebConfig, given, "--public-url")
+    token = (read_token(token_file) or _announce("changes")) if allow_changes else ""
+    options = console_options(
+        web_config, bind, token, read_token(read_token_file, READ_TOKEN_VARIABLE)
+    )
+    options = replace(options, allows_changes=allow_changes)
+    if options.needs_login and not (options.token or options.read_token or options.oidc):
+        options = replace(options, read_token=_announce("reading"))
     asyncio.run(_serve(Backend(worker, queues), options, port))
 
 
-def console_options(web_config: WebConfig, bind: str, token: str) -> ConsoleOptions:
+def _announce(use: str) -> str:
+    """Make a token, and print it."""
+    token = new_token()
+    say(f"token for {use}: {token}")
+    return token
+
+
+def console_options(
+    web_config: WebConfig, bind: str, token: str, token_to_read: str = ""
+) -> ConsoleOptions:
     """Who may use a console that listens at `bind`, with what worker.yaml says of it."""
     return ConsoleOptions(
-        bind=bind, hosts=web_config.host_names, proxies=web_config.proxy_networks, token=token
-    )
+        bind=bind, hosts=web_config.host_names, proxies=web_config.proxy_networks,
+        public_url=web_config.public_url or "", token=token, read_token=token_to_read,
+        oidc=web_config.oidc if web_config.oidc.issuer else None,
+    )  # fmt: skip
 
 
 async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
@@ -73,7 +97,8 @@ async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
                 f"--bind {options.bind} --port {port}: cannot listen there: {error.strerror}"
             ) from None
         host = f"[{options.bind}]" if ":" in options.bind else options.bind
-        say(f"console of {backend.worker.application}: http://{host}:{port}/console/")
+        where = options.public_url or f"http://{host}:{port}"
+        say(f"console of {backend.worker.application}: {where}/console/")
         if not options.token:
             say("read-only; with --allow-changes, anyone who has the token can make changes")
         await stopped.wait()
@@ -88,8 +113,10 @@ def worker_pages(worker: WorkerConfig, queues: QueuesConfig) -> Callable[[web.Ap
         BadToken: the token cannot be read, or is too short.
         MissingExtra: see `Backend`.
     """
-    options = console_options(worker.web, worker.web.bind, read_token(worker.web.token_file))
-
+    options = console_options(
+        worker.web, worker.web.bind, read_token(worker.web.token_file),
+        read_token(worker.web.read_token_file, READ_TOKEN_VARIABLE),
+    )  # fmt: skip
     backend = Backend(worker, queues)
 
     def attach(app: web.Application) -> None:

@@ -263,6 +263,21 @@ def console(
             help="File with the token. Default: RINGFAUST_CONSOLE_TOKEN, or print a new one.",
         ),
     ] = None,
+    read_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with a token that only allows to read. Default: "
+            "RINGFAUST_CONSOLE_READ_TOKEN.",
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where browsers reach it through a proxy. Default: web.public_url.",
+        ),
+    ] = None,
 ) -> None:
     """Serve a web console: see and steer queues, until Ctrl-C or SIGTERM.
 
@@ -270,7 +285,10 @@ def console(
     """
     from ringfaust.cli.console import run
 
-    run(target, bind, port, token_file, allow_changes=allow_changes)
+    run(
+        target, bind, port, token_file=token_file, read_token_file=read_token_file,
+        public_url=public_url, allow_changes=allow_changes,
+    )  # fmt: skip
 
 
 @main.command()

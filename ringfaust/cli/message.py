@@ -23,13 +23,13 @@ from ringfaust.cli.operate import (
     print_table,
     say,
     say_text,
-    text_of,
     with_admin,
     with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError
 from ringfaust.times import age_text, time_text
+from ringfaust.visible import text_of
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin

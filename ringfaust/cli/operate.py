@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
@@ -17,7 +16,7 @@ import typer
 
 from ringfaust.cli.parts import where
 from ringfaust.errors import RingfaustError
-from ringfaust.visible import visible, visible_json
+from ringfaust.visible import plain, text_of, visible, visible_json
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin, StatusReader
@@ -258,32 +257,12 @@ def say_text(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value, or a list of them, as JSON. Bytes become text, or base64 behind `base64:`."""
-    print(visible_json(_plain(value), indent=2))
+    print(visible_json(plain(value), indent=2))
 
 
 def print_json_line(value: Any) -> None:
     """Print a value as JSON on one line, at once."""
-    print(visible_json(_plain(value)), flush=True)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain(each) for name, each in asdict(value).items()}
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return text_of(value) if isinstance(value, bytes) else value
-
-
-def text_of(raw: bytes) -> str:
-    """Bytes as text if they are UTF-8, otherwise as base64."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        import base64  # noqa: PLC0415 - rare
-
-        return "base64:" + base64.b64encode(raw).decode()
+    print(visible_json(plain(value)), flush=True)
 
 
 def beginning_of(value: Excerpt | None) -> str:

@@ -13,13 +13,13 @@ from ringfaust.cli.operate import (
     connect_options,
     print_json_line,
     say,
-    text_of,
 )
 from ringfaust.cli.parts import read_length
 from ringfaust.cli.reach import check_worker, reached, started
 from ringfaust.client import Admin, Message, RingConsumer
 from ringfaust.client.inspected import MessageDetails
 from ringfaust.config import WorkerConfig
+from ringfaust.visible import text_of
 
 if TYPE_CHECKING:
     from ringfaust.cli.exchange import Receiving

@@ -308,12 +308,16 @@ class Connection:
         """Write a command and wait for the worker's reply.
 
         Raises:
-            BadArgument: a worker would not accept the command.
+            BadArgument: a worker would not accept the command, or there is no such partition.
             Refused: the worker refused it.
             NoAnswer: no worker answered in time.
             Closed: the connection is not started or already closed.
             KafkaError: the brokers did not accept it.
         """
+        if partition not in self.partitions:
+            raise BadArgument(
+                f"partition {partition} does not exist: use one from 0 to {max(self.partitions)}"
+            )
         key, reply = self.expect_reply()
         try:
             await self.write_command(partition, encode({**command, "reply": key}))

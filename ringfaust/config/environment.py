@@ -10,7 +10,7 @@ from typing import Any
 from ringfaust.config.worker import OLD_NAMES, WorkerConfig
 
 _PREFIX, _NESTED = "RINGFAUST_", "__"
-_OTHERS = {"pure", "config", "cache", "console_token"}
+_OTHERS = {"pure", "config", "cache", "console_token", "console_read_token"}
 """Variables of ours that are no settings of a worker."""
 
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from platformdirs import user_state_path
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
 )
 
 from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
+from ringfaust.config.oidc import OidcConfig, OptionalFile, http_url
 from ringfaust.config.security import SecurityConfig
 from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
@@ -53,12 +55,6 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
 
 
-def _http_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
-        raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
-    return text
-
-
 def _host_names(text: str) -> str:
     names = [name.strip().rstrip(".").lower() for name in text.split(",") if name.strip()]
     for name in names:
@@ -68,6 +64,18 @@ def _host_names(text: str) -> str:
                 "console.example.com, and separate several with commas"
             )
     return ",".join(names)
+
+
+def _origin(text: str) -> str:
+    found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", text.lower())
+    if found is None:
+        raise refuse(
+            f"{shown(text)} is not an address such as https://rings.example.com: write it with "
+            "http or https, and without a path"
+        )
+    scheme, host, port = found.groups()
+    is_default = port == {"http": ":80", "https": ":443"}[scheme]
+    return f"{scheme}://{host}{'' if is_default else port or ''}"
 
 
 def _networks(text: str) -> str:
@@ -159,20 +167,33 @@ class WebConfig(ConfigModel):
     answer to no others but addresses, `localhost` and the machine's own name."""
     proxies: Annotated[str, AfterValidator(_networks)] = ""
     """Addresses or networks of the proxies before the console, separated by commas: whom they name
-    in `X-Forwarded-For` is whom wrong tokens are counted for."""
-    token_file: Annotated[
-        Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
-    ] = None
-    """File with the console's token, which allows changes. Without it the console is
-    read-only, and if `bind` is not a loopback address, closed."""
-    schema_registry: Annotated[str, AfterValidator(_http_url)] | None = None
+    in `X-Forwarded-For` is whom wrong tokens are counted for. Nobody else is believed."""
+    public_url: Annotated[str, AfterValidator(_origin)] | None = None
+    """Where browsers reach the console, if a proxy is before it: https://rings.example.com. It is
+    one of the `hosts`, too."""
+    token_file: OptionalFile = None
+    """File with the console's token that allows changes. Without it the console is read-only."""
+    read_token_file: OptionalFile = None
+    """File with the console's token that allows to read. With it, or where others can reach the
+    console (`bind` is not a loopback address; `proxies` or `public_url`), reading needs a token."""
+    schema_registry: Annotated[str, AfterValidator(http_url)] | None = None
     """URL of a schema registry. The console then shows Avro and Protobuf values as JSON. Needs
     `ringfaust[console]`."""
+    oidc: OidcConfig = OidcConfig()
+
+    @model_validator(mode="after")
+    def _provider_knows_us(self) -> Self:
+        if self.oidc.issuer and not self.public_url:
+            raise refuse(
+                "is required with oidc: where the provider sends users back to", "public_url"
+            )
+        return self
 
     @property
     def host_names(self) -> frozenset[str]:
-        """The names in `hosts`."""
-        return frozenset(filter(None, self.hosts.split(",")))
+        """The names in `hosts`, and that in `public_url`."""
+        public = urlsplit(self.public_url or "").hostname or ""
+        return frozenset(filter(None, [*self.hosts.split(","), public]))
 
     @property
     def proxy_networks(self) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -1,4 +1,4 @@
-"""Who may see and change what: tokens, sessions, and the checks of every request.
+"""Who may see and change what: roles, tokens, sessions, and the checks of every request.
 
 No other web site may read or act through an operator's browser: the `Host` header must name this
 machine (`config.hosts`), and a change needs a session, the session's own form token, and an
@@ -14,14 +14,17 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from aiohttp import web
 
 from ringfaust.errors import RingfaustError
 
 COOKIE = "ringfaust-console"
+COOKIE_PATH = "/console"
 FOREIGN = "The request does not come from a page of this console."
 TOKEN_VARIABLE = "RINGFAUST_CONSOLE_TOKEN"  # noqa: S105 - its name, not the token
+READ_TOKEN_VARIABLE = "RINGFAUST_CONSOLE_READ_TOKEN"  # noqa: S105 - its name, not the token
 SHORTEST_TOKEN = 16
 """Fewest characters of a token that an operator chooses."""
 SESSION_S = 12 * 3600
@@ -34,6 +37,8 @@ MOST_ADDRESSES = 1_000
 _IPV6_PREFIX = 64
 """Bits of an IPv6 address that tell who it is: the others are free to choose for one machine."""
 
+Role = Literal["read", "change"]
+"""What somebody may do. Who may change may also read."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 HEADERS: Mapping[str, str] = {
@@ -60,14 +65,14 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def read_token(file: Path | None) -> str:
+def read_token(file: Path | None, variable: str = TOKEN_VARIABLE) -> str:
     """Return the operator's own token, from a file or the environment; empty if there is none.
 
     Raises:
         BadToken: it cannot be read, or is too short.
     """
     if file is None:
-        where, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "").strip()
+        where, token = variable, os.environ.get(variable, "").strip()
         if not token:
             return ""
     else:
@@ -85,11 +90,59 @@ def read_token(file: Path | None) -> str:
     return token
 
 
-@dataclass(slots=True)
+class TooManyWrong(RingfaustError):
+    """Too many wrong tokens came from an address: none of its is looked at for up to a minute."""
+
+
+class Tokens:
+    """The tokens of both roles. Each address has its own count of wrong ones."""
+
+    def __init__(self, change: str, read: str = "") -> None:
+        """`change`, `read`: empty if there is none.
+
+        Raises:
+            BadToken: both are the same, so the one that may only read could change.
+        """
+        if change and change == read:
+            raise BadToken("the token that may only read is also the one for changes: make two")
+        roles: tuple[tuple[Role, str], ...] = (("change", change), ("read", read))
+        self._tokens = [(role, token.encode()) for role, token in roles if token]
+        self._failed: dict[str, list[float]] = {}
+        """By address: when its wrong tokens came. The latest to fail comes last."""
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is any."""
+        return bool(self._tokens)
+
+    def role_of(self, token: str, address: str) -> Role | None:
+        """What a token allows; None if it is wrong.
+
+        Raises:
+            TooManyWrong: too many from that address were.
+        """
+        now_s = time.monotonic()
+        failed = [at for at in self._failed.get(address, ()) if at > now_s - 60]
+        if len(failed) >= _FAILURES:
+            raise TooManyWrong("There were too many wrong tokens from this address: wait a minute.")
+        for role, known in self._tokens:
+            if secrets.compare_digest(token.encode(errors="replace"), known):
+                return role
+        self._failed.pop(address, None)
+        if len(self._failed) >= MOST_ADDRESSES:
+            del self._failed[next(iter(self._failed))]
+        self._failed[address] = [*failed, now_s]
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
 class BrowserSession:
-    """A browser that has given the token."""
+    """A browser whose user has logged in."""
 
     id: str
+    role: Role
+    user: str
+    """Who it is, by the provider's word; empty: somebody with a token."""
     form_token: str
     """What every form of this session carries."""
     ends_s: float
@@ -100,40 +153,22 @@ class BrowserSession:
 class Sessions:
     """The sessions, at most 100: the oldest gives way."""
 
-    def __init__(self, token: str) -> None:
-        """`token`: empty if nobody can log in."""
-        self._token = token.encode()
+    def __init__(self, *, allows_changes: bool = True) -> None:
+        """`allows_changes`: if not, every session may only read."""
+        self._allows_changes = allows_changes
         self._open: dict[str, BrowserSession] = {}
-        self._failed: dict[str, list[float]] = {}
-        """By address: when its wrong tokens came. The latest to fail comes last."""
 
-    @property
-    def exist(self) -> bool:
-        """Whether it is possible to log in."""
-        return bool(self._token)
-
-    def log_in(self, token: str, address: str) -> BrowserSession | None:
-        """Open a session; None if the token is wrong, or too many from that address were."""
-        now_s = time.monotonic()
-        failed = [at for at in self._failed.get(address, ()) if at > now_s - 60]
-        if not self._token or len(failed) >= _FAILURES:
-            return None
-        if not secrets.compare_digest(token.encode(), self._token):
-            self._note_failure(address, [*failed, now_s])
-            return None
+    def open(self, role: Role, user: str = "") -> BrowserSession:
+        """Open a session."""
+        role = role if self._allows_changes else "read"
         while len(self._open) >= MOST_SESSIONS:
             del self._open[next(iter(self._open))]
         session = BrowserSession(
-            secrets.token_urlsafe(24), secrets.token_urlsafe(24), now_s + SESSION_S
-        )
+            id=secrets.token_urlsafe(24), role=role, user=user,
+            form_token=secrets.token_urlsafe(24), ends_s=time.monotonic() + SESSION_S,
+        )  # fmt: skip
         self._open[session.id] = session
         return session
-
-    def _note_failure(self, address: str, failed: list[float]) -> None:
-        self._failed.pop(address, None)
-        if len(self._failed) >= MOST_ADDRESSES:
-            del self._failed[next(iter(self._failed))]
-        self._failed[address] = failed
 
     def log_out(self, session: BrowserSession) -> None:
         """End a session."""
@@ -145,6 +180,27 @@ class Sessions:
         if session is None or session.ends_s < time.monotonic():
             return None
         return session
+
+
+def set_cookie(
+    request: web.Request,
+    response: web.StreamResponse,
+    name: str,
+    value: str,
+    max_age_s: int,
+    *,
+    public_url: str,
+    samesite: Literal["Strict", "Lax"] = "Strict",
+) -> None:
+    """Give a browser a cookie, which scripts cannot read, for pages of the console only.
+
+    Where the browser itself uses TLS, it never sends it without.
+    """
+    origin = request.headers.get("Origin") or public_url
+    response.set_cookie(
+        name, value, max_age=max_age_s, path=COOKIE_PATH, httponly=True, samesite=samesite,
+        secure=request.secure or origin.startswith("https:"),
+    )  # fmt: skip
 
 
 def is_loopback(bind: str) -> bool:
@@ -178,25 +234,39 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return mapped or found
 
 
-def refusal_of_change(request: web.Request, session: BrowserSession | None, form_token: str) -> str:
-    """Why a request may not change anything; empty: it may."""
-    if not is_same_origin(request):
+def refusal_of_change(
+    request: web.Request, session: BrowserSession | None, form_token: str, public_url: str
+) -> str:
+    """Why a request may not send a form; empty: it may."""
+    if not is_same_origin(request, public_url):
         return FOREIGN
     if session is None:
-        return "This needs permission: log in with the console's token first."
+        return "This needs permission: log in first."
     if not secrets.compare_digest(form_token.encode(), session.form_token.encode()):
         return "The form is out of date: reload the page and try again."
     return ""
 
 
-def is_same_origin(request: web.Request) -> bool:
+def is_same_origin(request: web.Request, public_url: str) -> bool:
     """Whether a page of this console has made the request. Browsers always say so for a POST.
 
-    Behind a proxy that ends TLS, the origin is `https` and the request itself is not.
+    Behind a proxy that ends TLS, the origin is `https` and the request itself is not; and the proxy
+    may have replaced the `Host`.
+
+    Args:
+        request: the request.
+        public_url: the origin by which browsers reach the console; empty: it is not known.
     """
-    scheme, _, netloc = request.headers.get("Origin", "").lower().partition("://")
+    origin = request.headers.get("Origin", "").lower()
+    scheme, _, netloc = origin.partition("://")
     port = _DEFAULT_PORTS.get(scheme)
-    return port is not None and netloc.removesuffix(port) == request.host.lower().removesuffix(port)
+    if port is None:
+        return False
+    if origin.removesuffix(port) == public_url:
+        return True
+    here = request.host.lower().removesuffix(port)
+    is_public = here == public_url.partition("://")[2]  # there only its own scheme counts
+    return netloc.removesuffix(port) == here and not is_public
 
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}

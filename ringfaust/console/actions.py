@@ -12,15 +12,14 @@ from ringfaust.client.errors import ClientError
 from ringfaust.client.inspected import Pausable
 from ringfaust.console.backend import reason_of
 from ringfaust.console.context import SESSION, backend_of
+from ringfaust.console.operations import MOST_MOVED
 from ringfaust.console.rendering import PREFIX
 from ringfaust.core.settings import written_name
 from ringfaust.errors import BadSetting
 
 ROUTES = web.RouteTableDef()
 _BY = "console"
-"""Who gives an order, for the log: the console knows a token, and no names."""
-MOST_MOVED = 10_000
-"""Most messages that are moved at once."""
+"""Who gives an order, for the log, if a token was used, which knows no names."""
 
 Form = Mapping[str, str]
 Act = Callable[[Admin, Form], Awaitable[str]]
@@ -33,6 +32,7 @@ def _action(path: str) -> Callable[[Act], Act]:
         @ROUTES.post(path)
         async def handle(request: web.Request) -> web.StreamResponse:
             form = {name: str(value) for name, value in (await request.post()).items()}
+            form["by"] = request[SESSION].user or _BY
             try:
                 notice = ("done", await act(await backend_of(request).admin(), form))
             except (ClientError, BadSetting, KafkaError) as error:
@@ -222,7 +222,7 @@ async def rollback_xid(admin: Admin, form: Form) -> str:
 async def retry_partition(admin: Admin, form: Form) -> str:
     """Have a partition that has stopped try again (R123)."""
     partition = field(form, "partition")
-    await admin.retry_partition(partition, by=_BY)
+    await admin.retry_partition(partition, by=form["by"])
     return f"Partition {partition} is running again."
 
 
@@ -230,5 +230,5 @@ async def retry_partition(admin: Admin, form: Form) -> str:
 async def skip_record(admin: Admin, form: Form) -> str:
     """Move the record at which a partition has stopped to the dead topic (R123)."""
     partition, at = field(form, "partition"), field(form, "at")
-    await admin.skip_record(partition, at, by=_BY)
+    await admin.skip_record(partition, at, by=form["by"])
     return f"{at} was moved to the dead topic; partition {partition} is running again."

@@ -11,7 +11,9 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
+from ringfaust.config.oidc import OidcConfig
 from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
+from ringfaust.console.api import API_PREFIX, api_app
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
@@ -19,7 +21,7 @@ from ringfaust.errors import RingfaustError
 
 _MOST_BYTES = 65_536
 """Largest form."""
-_PUBLIC = ("/login", "/assets/")
+_PUBLIC = ("/login", "/assets/", "/oidc")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -33,8 +35,24 @@ class ConsoleOptions:
     """Names that it answers to, besides those of `is_our_host`."""
     proxies: Collection[access.Network] = ()
     """Those whose `X-Forwarded-For` is believed."""
+    public_url: str = ""
+    """The origin by which browsers reach it, such as https://rings.example.com; empty: `bind`."""
     token: str = ""
-    """It allows changes; if it is empty, nobody may make any."""
+    """It allows changes; if it is empty, nobody may make any with a token."""
+    read_token: str = ""
+    """It allows to read."""
+    oidc: OidcConfig | None = None
+    """A provider through which users log in; it needs `public_url`."""
+    allows_changes: bool = True
+    """If not, nobody may make any: whom the provider allows them may read."""
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether reading needs permission: others than this machine's users can reach it."""
+        return bool(
+            not access.is_loopback(self.bind) or self.proxies or self.public_url or self.read_token
+            or self.oidc
+        )  # fmt: skip
 
 
 def attach_console(app: web.Application, backend: Backend, options: ConsoleOptions) -> None:
@@ -45,23 +63,40 @@ def attach_console(app: web.Application, backend: Backend, options: ConsoleOptio
 
     app.router.add_get("/", to_console)
     app.router.add_get(PREFIX, to_console)
-    app.add_subapp(PREFIX, console_app(backend, options))
+    pages = console_app(backend, options)
+    app.add_subapp(API_PREFIX, api_app(pages[CONSOLE]))
+    app.add_subapp(PREFIX, pages)
 
 
 def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
-    """The console."""
+    """The console.
+
+    Raises:
+        BadToken: the tokens of both roles are the same.
+        ConfigError: the provider's secret cannot be read.
+        MissingExtra: there is a provider, and authlib is not installed.
+    """
     app = web.Application(middlewares=[_guard])
     app[CONSOLE] = Console(
         backend=backend,
-        sessions=access.Sessions(options.token),
+        sessions=access.Sessions(allows_changes=options.allows_changes),
+        tokens=access.Tokens(options.token, options.read_token),
         bind=options.bind,
         hosts=options.hosts,
         proxies=options.proxies,
-        needs_token=not access.is_loopback(options.bind),
+        public_url=options.public_url,
+        has_provider=options.oidc is not None,
+        needs_login=options.needs_login,
     )
     app.on_response_prepare.append(_add_headers)
     app.cleanup_ctx.append(_lifetime)
     app.router.add_static(ASSETS_PATH, ASSETS)
+    if options.oidc is not None:
+        # authlib belongs to the extra oidc.
+        from ringfaust.console import oidc  # noqa: PLC0415
+
+        app[oidc.PROVIDER] = oidc.Provider(options.oidc, options.public_url)
+        app.add_routes(oidc.ROUTES)
     for routes in (pages, queue_pages, message_pages, gone_pages, actions, live):
         app.add_routes(routes.ROUTES)
     return app
@@ -87,7 +122,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         request[SESSION] = session
     path = request.path.removeprefix(PREFIX)
     is_public = path.startswith(_PUBLIC)
-    if console.needs_token and session is None and not is_public:
+    if console.needs_login and session is None and not is_public:
         return _log_in_first(request)
     try:
         if request.method not in ("GET", "HEAD"):
@@ -108,19 +143,22 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
 async def _check_change(request: web.Request, path: str) -> None:
     if (request.content_length or 0) > _MOST_BYTES:
         raise web.HTTPRequestEntityTooLarge(_MOST_BYTES, request.content_length or 0)
+    public_url = request.config_dict[CONSOLE].public_url
     if path == "/login":
-        if not access.is_same_origin(request):
+        if not access.is_same_origin(request, public_url):
             raise web.HTTPForbidden(text=access.FOREIGN)
         return
-    form = await request.post()
+    form, session = await request.post(), request.get(SESSION)
     given = str(form.get(FORM_TOKEN, ""))
-    if reason := access.refusal_of_change(request, request.get(SESSION), given):
+    if reason := access.refusal_of_change(request, session, given, public_url):
         raise web.HTTPForbidden(text=reason)
+    if session is not None and session.role != "change" and path != "/logout":
+        raise web.HTTPForbidden(text="You may look, but not change anything.")
 
 
 def _log_in_first(request: web.Request) -> web.StreamResponse:
     if request.method != "GET" or "HX-Request" in request.headers:
-        return web.Response(status=401, text="Log in with the console's token first.\n")
+        return web.Response(status=401, text="Log in first.\n")
     raise web.HTTPFound(f"{PREFIX}/login?back={quote(request.path_qs, safe='')}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import BrowserSession, Network, Sessions
+from ringfaust.console.access import BrowserSession, Network, Sessions, Tokens
 from ringfaust.console.backend import Backend
 from ringfaust.console.rendering import PREFIX, render
 
@@ -24,11 +24,15 @@ class Console:
 
     backend: Backend
     sessions: Sessions
+    tokens: Tokens
     bind: str
     hosts: Collection[str]
     proxies: Collection[Network]
-    needs_token: bool
-    """Whether reading needs the token, too."""
+    public_url: str
+    has_provider: bool
+    """Whether one can log in through an OpenID Connect provider."""
+    needs_login: bool
+    """Whether reading needs permission, too."""
     listeners: int = 0
     """Pages that are kept current now."""
 
@@ -93,6 +97,11 @@ def one_of(request: web.Request, name: str, *names: str) -> str:
     return value
 
 
+def local(back: str) -> str:
+    """Where to go next: only to a page of this console."""
+    return back if back.startswith(f"{PREFIX}/") else f"{PREFIX}/"
+
+
 def is_fragment(request: web.Request) -> bool:
     """Whether htmx asks for a part of a page."""
     return "HX-Request" in request.headers and "HX-History-Restore-Request" not in request.headers
@@ -107,8 +116,11 @@ def page(request: web.Request, template: str, *, status: int = 200, **values: An
         notices, session.notices = session.notices, []
     common = {
         "application": console.backend.worker.application,
-        "can_change": session is not None,
-        "can_log_in": console.sessions.exist,
+        "can_change": session is not None and session.role == "change",
+        "can_log_in": console.tokens.exist or console.has_provider,
+        "has_provider": console.has_provider,
+        "has_token": console.tokens.exist,
+        "is_logged_in": session is not None,
         "form_token": session.form_token if session is not None else "",
         "here": request.path_qs if request.method == "GET" else f"{PREFIX}/",
         "path": request.path.removeprefix(PREFIX),

@@ -7,9 +7,24 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import COOKIE, SESSION_S, address_of
+from ringfaust.console.access import (
+    COOKIE,
+    SESSION_S,
+    TooManyWrong,
+    address_of,
+    set_cookie,
+)
 from ringfaust.console.board import FILTERS, SORTS, Look
-from ringfaust.console.context import CONSOLE, SESSION, asked, backend_of, one_of, page, whole
+from ringfaust.console.context import (
+    CONSOLE,
+    SESSION,
+    asked,
+    backend_of,
+    local,
+    one_of,
+    page,
+    whole,
+)
 from ringfaust.console.rendering import PREFIX
 
 ROUTES = web.RouteTableDef()
@@ -102,24 +117,26 @@ async def transactions(request: web.Request) -> web.Response:
 @ROUTES.get("/login")
 async def login_page(request: web.Request) -> web.Response:
     """The form for the token."""
-    return page(request, "login.jinja", back=_local(asked(request, "back")), wrong=False)
+    return page(request, "login.jinja", back=local(asked(request, "back")), wrong="")
 
 
 @ROUTES.post("/login")
 async def login(request: web.Request) -> web.StreamResponse:
     """Give a browser a session."""
     form = await request.post()
-    back = _local(str(form.get("back", "")))
+    back = local(str(form.get("back", "")))
     console = request.config_dict[CONSOLE]
     address = address_of(request, console.proxies)
-    session = console.sessions.log_in(str(form.get("token", "")), address)
-    if session is None:
-        return page(request, "login.jinja", status=403, back=back, wrong=True)
+    role, wrong = None, "That is not a token of this console."
+    try:
+        role = console.tokens.role_of(str(form.get("token", "")), address)
+    except TooManyWrong as error:
+        wrong = str(error)
+    if role is None:
+        return page(request, "login.jinja", status=403, back=back, wrong=wrong)
+    session = console.sessions.open(role)
     response = web.HTTPSeeOther(back)
-    response.set_cookie(
-        COOKIE, session.id, max_age=SESSION_S, path=PREFIX, httponly=True, samesite="Strict",
-        secure=request.secure or request.headers["Origin"].startswith("https:"),
-    )  # fmt: skip
+    set_cookie(request, response, COOKIE, session.id, SESSION_S, public_url=console.public_url)
     raise response
 
 
@@ -131,8 +148,3 @@ async def logout(request: web.Request) -> web.StreamResponse:
     response = web.HTTPSeeOther(f"{PREFIX}/")
     response.del_cookie(COOKIE, path=PREFIX)
     raise response
-
-
-def _local(back: str) -> str:
-    """Where to go next: only to a page of this console."""
-    return back if back.startswith(f"{PREFIX}/") else f"{PREFIX}/"

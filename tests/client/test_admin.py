@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import Admin, Refused
+from ringfaust.client import Admin, BadArgument, Refused
 from ringfaust.client.connection import Connection
 from ringfaust.protocol.records import Role
 from tests.processor.test_replies import Bench as Partition
@@ -171,3 +171,11 @@ async def test_a_consumer_is_closed_where_it_is_attached(split: Joined, admin: A
     assert split.asked("detach") == [1]
     with pytest.raises(Refused, match="no consumer of that name is attached"):
         await admin.close_consumer("q", "me")
+
+
+@pytest.mark.parametrize("partition", [2, -1])
+async def test_a_partition_that_does_not_exist_is_named(admin: Admin, partition: int) -> None:
+    with pytest.raises(BadArgument, match=f"partition {partition} does not .* from 0 to 1"):
+        await admin.browse_page("q", partition=partition)
+    with pytest.raises(BadArgument, match="does not exist"):
+        await admin.create_queue("q", partition=partition)

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import AsyncMock, create_autospec
 
 from aiohttp import ClientResponse, web
@@ -22,6 +23,7 @@ from ringfaust.console.board import Board
 from ringfaust.core.model import Counts
 
 TOKEN = "a-token-for-the-tests"
+READ_TOKEN = "a-token-that-only-reads"
 HOSTILE = '<script>alert("1")</script>'
 
 
@@ -54,10 +56,10 @@ def message_row(name: str, body: bytes, state: str = "ready") -> MessageDetails:
     )  # fmt: skip
 
 
-def queue_details(name: str, **counts: int) -> QueueDetails:
+def queue_details(queue: str, **counts: int) -> QueueDetails:
     """What a worker answers about a queue."""
     return QueueDetails(
-        queue=name, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
+        queue=queue, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
         settings={"ring_size": 10, "durable": True, "redelivery_multiplier": 1.0, "evict": "head"},
         own={},
         paused=(), pulled=True, size_bytes=0, oldest_ms=0, consumers=(),
@@ -144,13 +146,13 @@ class Console:
 @asynccontextmanager
 async def console_of(
     queues: Sequence[QueueStatus], *, token: str = TOKEN, bind: str = "127.0.0.1",
-    hosts: str = "", proxies: str = "",
+    read_token: str = "", **settings: Any,
 ) -> AsyncIterator[Console]:  # fmt: skip
-    """A console that has looked once."""
+    """A console that has looked once. `settings`: of `web` in worker.yaml."""
     backend = FixedBackend(queues)
     await backend.board.look_now()
     app = web.Application()
-    web_config = WebConfig(hosts=hosts, proxies=proxies)
-    attach_console(app, backend, console_options(web_config, bind, token))
+    web_config = WebConfig.model_validate(settings)
+    attach_console(app, backend, console_options(web_config, bind, token, read_token))
     async with TestClient(TestServer(app)) as client:
         yield Console(client, backend)

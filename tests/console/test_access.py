@@ -15,6 +15,8 @@ from ringfaust.console.access import (
     MOST_SESSIONS,
     BadToken,
     Sessions,
+    Tokens,
+    TooManyWrong,
     address_of,
     is_loopback,
     read_token,
@@ -228,18 +230,20 @@ def test_an_address_is_what_one_machine_cannot_change(remote: str, who: str) -> 
 
 
 def test_remembered_addresses_are_bounded() -> None:
-    sessions = Sessions(TOKEN)
+    tokens = Tokens(TOKEN)
     for number in range(2 * MOST_ADDRESSES):
-        for _ in range(21):
-            assert sessions.log_in("wrong", str(number)) is None
-    assert len(sessions._failed) == MOST_ADDRESSES
-    assert all(len(failed) == 20 for failed in sessions._failed.values())
+        for _ in range(20):
+            assert tokens.role_of("wrong", str(number)) is None
+        with pytest.raises(TooManyWrong, match="wait a minute"):
+            tokens.role_of(TOKEN, str(number))
+    assert len(tokens._failed) == MOST_ADDRESSES
+    assert all(len(failed) == 20 for failed in tokens._failed.values())
 
 
 def test_sessions_are_bounded() -> None:
-    sessions = Sessions(TOKEN)
+    sessions = Sessions()
     for _ in range(2 * MOST_SESSIONS):
-        assert sessions.log_in(TOKEN, "192.0.2.1")
+        sessions.open("read")
     assert len(sessions._open) == MOST_SESSIONS
 
 
