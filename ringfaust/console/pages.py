@@ -13,7 +13,7 @@ from ringfaust.console.context import CONSOLE, SESSION, asked, backend_of, one_o
 from ringfaust.console.rendering import PREFIX
 
 ROUTES = web.RouteTableDef()
-_FIRST_LOOK_S = 10.0
+_FIRST_LOOK_S = 5.0
 """How long the first page waits until the status topic has been read."""
 
 

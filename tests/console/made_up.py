@@ -217,11 +217,10 @@ async def _remember(backend: FixedBackend, status: MadeUpStatus) -> None:
             past.append(point._replace(time_s=point.time_s - (_PAST - step) * _STEP_S))
     status._names = names
     backend.board.past.clear()
+    share = len(names) / 2
     for point in watched:
-        share = len(names) / 2
-        backend.board.past.append(
-            type(point)(point[0], int(point.ready * share), *(rate * share for rate in point[2:]))
-        )
+        ready, *rates = (each and each * share for each in point[1:])
+        backend.board.past.append(type(point)(point.time_s, int(ready or 0), *rates))
     status.move(_PAST)
     await backend.board.look_now()
 
