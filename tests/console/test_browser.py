@@ -79,7 +79,8 @@ PAGES = [
     ("overview", "/", "10,000 queues"),
     ("queue", "/queue?name=orders", "Ready"),
     ("message", "/message?queue=orders&id=order-1041", "Body"),
-    ("dead", "/dead", "order-1043"),
+    ("dead", "/dead", "order-943"),
+    ("gone", "/message?queue=orders&id=order-943&kind=dead&record=0:17", "Preview a redrive"),
     ("redrive", "/redrive?kind=dead&record=0:17", "Send 1 message again?"),
     ("transactions", "/transactions", "transfer-77"),
     ("login", "/login", "Token"),
@@ -312,6 +313,13 @@ def _redrive(browser: Browser, live: Live) -> None:
     asyncio.run(reject())
     browser.open("/dead")
     browser.until_shown("not today")
+    browser.one("a[data-row]").click()
+    browser.until_shown("<b>bold</b>")  # its body
+    browser.until_shown("Preview a redrive")
+    browser.open("/dead")
+    browser.find_and_run("document.querySelector('a.button').click()")
+    browser.until_shown("Send 1 message again?")
+    browser.open("/dead")
     browser.one("input[name=record]").click()
     browser.run("document.querySelector('form[action=\"/console/redrive\"] button').click()")
     browser.until_shown("Send 1 message again?")
