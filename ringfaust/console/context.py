@@ -77,7 +77,7 @@ def whole(request: web.Request, name: str, default: int) -> int:
     text = asked(request, name)
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise web.HTTPBadRequest(text=f"{name} = {text[:80]!r}: a whole number is needed.")
     return int(text)
 

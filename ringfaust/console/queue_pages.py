@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from ringfaust.client.inspected import QueueDetails
 from ringfaust.console.board import Silence
 from ringfaust.console.context import asked, backend_of, one_of, page, required
 from ringfaust.core.model import COUNTS, HELD_STATES, Counts, HeldState
-from ringfaust.core.settings import QueueSpec, written_name
+from ringfaust.core.settings import QueueSpec, allowed_values, written_name
 
 ROUTES = web.RouteTableDef()
 PAGE_MESSAGES = 25
@@ -82,12 +82,34 @@ def _counts(details: QueueDetails) -> Counts:
     return Counts(*(details.counts[name] for name in COUNTS))
 
 
-def _settings(details: QueueDetails) -> dict[str, list[tuple[str, object, object]]]:
-    """Name, value and default of each setting, those that differ from the defaults first."""
-    rows = [(written_name(n), value, _DEFAULTS.get(n)) for n, value in details.settings.items()]
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a queue, as the form shows it."""
+
+    name: str
+    value: object
+    default: object
+    allowed: str
+    """Which values it may have, in words; empty: that is not known."""
+
+    @property
+    def choices(self) -> list[str]:
+        """The values that it may have, if they are a few words; otherwise empty."""
+        _, one_of, words = self.allowed.partition("one of ")
+        return words.split(", ") if one_of else []
+
+
+def _settings(details: QueueDetails) -> dict[str, list[Setting]]:
+    """The settings that differ from the defaults, and the others."""
+    rows = [
+        Setting(
+            written_name(n), value, _DEFAULTS.get(n), allowed_values(n) if n in _DEFAULTS else ""
+        )
+        for n, value in details.settings.items()
+    ]
     return {
-        "changed": [row for row in rows if row[1] != row[2]],
-        "default": [row for row in rows if row[1] == row[2]],
+        "changed": [row for row in rows if row.value != row.default],
+        "default": [row for row in rows if row.value == row.default],
     }
 
 
