@@ -89,7 +89,7 @@ test: $(READY) ## run all tests but the slow ones; starts brokers and Spark (abo
 	@$(PYTEST) -m "not slow"
 
 test-browser: $(READY) ## run console and docs in Chromium (apt-get install chromium chromium-driver)
-	@RINGFAUST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -rs tests/console/test_browser.py tests/docs/test_site_browser.py
+	@RINGFAUST_SCREENSHOTS=$(abspath docs/images) $(BIN)/pytest -rs tests/console/test_browser.py tests/console/test_outages.py tests/docs/test_site_browser.py
 
 test-all: $(READY) ## run all tests, including the slow ones, and test-next-spark
 	@$(PYTEST)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Unpack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from ringfaust.client.brokers import stop
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
@@ -25,6 +28,9 @@ MOST_QUEUES = 100_000
 """Most queues that a reader keeps: about 130 MB."""
 MOST_WORKERS = 10_000
 _POLL_MS = 500
+_CHECK_S = 1.0
+_CHECK_TIMEOUT_S = 3.0
+"""How often the brokers are asked for a sign of life, and how long one may take."""
 _READ_RECORDS = 200
 """Records that are decoded before the event loop runs: about 3 ms."""
 
@@ -62,6 +68,8 @@ class StatusReader(AsyncResource):
         self._moved = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
         self._following: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._heard_ms = 0
 
     async def start(self) -> None:
         """Read what was published until now, then begin to follow the topic.
@@ -90,6 +98,8 @@ class StatusReader(AsyncResource):
             await stop(consumer)
             raise
         self._consumer = consumer
+        self._heard_ms = _now_ms()
+        self._checking = asyncio.create_task(self._check(consumer, tps))
         self._following = asyncio.create_task(self._follow(consumer))
         self._following.add_done_callback(lambda _: self._moved.set())
 
@@ -109,9 +119,11 @@ class StatusReader(AsyncResource):
 
     async def close(self) -> None:
         """Stop following. What was read stays."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
+        tasks = [each for each in (self._following, self._checking) if each is not None]
+        for each in tasks:
+            each.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await stop(consumer)
@@ -119,6 +131,15 @@ class StatusReader(AsyncResource):
     async def _follow(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             await self._read(consumer)
+
+    async def _check(self, consumer: AIOKafkaConsumer, tps: list[TopicPartition]) -> None:
+        # A consumer does not say that the brokers are silent: it goes on to ask, and finds nothing.
+        while True:
+            with suppress(TimeoutError, KafkaError):
+                async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                    await consumer.end_offsets(tps)
+                self._heard_ms = _now_ms()
+            await asyncio.sleep(_CHECK_S)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
         fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_READ_RECORDS)
@@ -135,6 +156,11 @@ class StatusReader(AsyncResource):
     def revision(self) -> int:
         """How many rows have been taken: grows with every change."""
         return self._rows.revision
+
+    @property
+    def heard_ms(self) -> int:
+        """When the brokers last answered, in ms since 1970; 0: not yet. Asked every second."""
+        return self._heard_ms
 
     @property
     def is_truncated(self) -> bool:
@@ -269,6 +295,10 @@ class StatusRows:
             if row.queue not in seen and (found := self.queue(row.queue)) is not None:
                 seen.add(row.queue)
                 yield found
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _rank(row: QueueStatus) -> tuple[int, int]:

@@ -62,15 +62,16 @@ class QueueStatus:
         size = self.settings.get("ring_size", _NO_LIMIT)
         return size if isinstance(size, int) else _NO_LIMIT
 
-    def time_to_overwrite_s(self, now_ms: int) -> float | None:
-        """How long a message stays in the ring, at the rate at which the ready ones have come.
+    def time_to_overwrite_s(self) -> float | None:
+        """How long until arrivals push out the oldest ready message, at the rates of the row.
 
-        None: it has no ring, or no message.
+        None: it has no ring or no ready message, or no more messages come than leave.
         """
-        if not self.counts.ready or not self.oldest_ms or self.ring_size <= 0:
+        rates = self.rates
+        growth = rates.added - rates.acked - rates.expired - rates.dead
+        if not self.counts.ready or self.ring_size <= 0 or growth <= 0:
             return None
-        span_s = max(now_ms - self.oldest_ms, 0) / 1000
-        return span_s * self.ring_size / self.counts.ready
+        return max(self.ring_size - self.counts.ready + 1, 1) / growth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Unpack
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Unpack
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -27,6 +30,7 @@ _MOST_RECORDS = 20
 """How many producers' records a trace reads one by one."""
 _MOST_KEYED = 20
 """With a key: how many of its latest records in a partition are traced."""
+_MOST_PENDING = 100
 _KEYED_AMONG = 100_000
 """With a key: how many of the latest records of a partition are searched at least. Their own times
 do not bound this: a producer's clock may be wrong."""
@@ -55,25 +59,7 @@ async def trace(
         KafkaError: the brokers cannot be reached or refuse the client.
         TypeError: there is no such option.
     """
-    refuse_unknown(options, ConnectOptions)
-    connection = Connection(options)
-    reader = connection.brokers.consumer(
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        check_crcs=False,
-        fetch_max_bytes=_FETCH_BYTES,
-        max_partition_fetch_bytes=_FETCH_BYTES,
-    )
-    try:
-        await connection.start()
-        await reader.start()
-        known = await reader.topics()
-        events = topic_name(connection.application, Role.EVENTS)
-        if events not in known:
-            raise ClientError(
-                f"there is no topic {events}: check the application name "
-                f"({connection.application!r})"
-            )
+    async with _opened(options) as (connection, reader, known, events):
         keyed: dict[str, int] = {}
         left_out: list[str] = []
         for topic in topics if key else ():
@@ -99,6 +85,65 @@ async def trace(
             else await _about_record(connection, reader, known, target)
         )
         return Trace(tuple(lifecycles), since_ms, search.records, hint, tuple(left_out))
+
+
+async def pending_in(
+    xid: str, *, since_ms: int, **options: Unpack[ConnectOptions]
+) -> list[Mapping[str, Any]]:
+    """Return the `pending` events of a distributed transaction (R81): its first 100 sends and acks.
+
+    Args:
+        xid: its name.
+        since_ms: search no earlier events, in ms since 1970.
+        options: see `ConnectOptions`.
+
+    Raises:
+        ClientError: the application has no events topic.
+        KafkaError: the brokers cannot be reached or refuse the client.
+        TypeError: there is no such option.
+    """
+    needle = quoted(xid).encode()
+    found: list[Mapping[str, Any]] = []
+
+    def look(record: ConsumerRecord) -> None:
+        raw = record.value or b""
+        if needle not in raw:
+            return
+        lines = (json.loads(line) for line in raw.split(b"\n") if needle in line)
+        found.extend(each for each in lines if (each["event"], each.get("xid")) == ("pending", xid))
+        del found[_MOST_PENDING:]
+
+    async with _opened(options) as (connection, reader, _, events):
+        numbers = sorted(await connection.producer.partitions_for(events))
+        await _read(reader, [TopicPartition(events, each) for each in numbers], look, since_ms)
+    return found
+
+
+@asynccontextmanager
+async def _opened(
+    options: ConnectOptions,
+) -> AsyncIterator[tuple[Connection, AIOKafkaConsumer, set[str], str]]:
+    """A connection, a reader, the topics that exist, and which of them has the events."""
+    refuse_unknown(options, ConnectOptions)
+    connection = Connection(options)
+    reader = connection.brokers.consumer(
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        check_crcs=False,
+        fetch_max_bytes=_FETCH_BYTES,
+        max_partition_fetch_bytes=_FETCH_BYTES,
+    )
+    try:
+        await connection.start()
+        await reader.start()
+        known = await reader.topics()
+        events = topic_name(connection.application, Role.EVENTS)
+        if events not in known:
+            raise ClientError(
+                f"there is no topic {events}: check the application name "
+                f"({connection.application!r})"
+            )
+        yield connection, reader, known, events
     finally:
         await stop(reader)
         await connection.close()

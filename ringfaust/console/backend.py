@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 from aiokafka.errors import KafkaError
 
@@ -12,7 +11,7 @@ from ringfaust.client import Admin
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.status import StatusReader
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.console.board import Board
+from ringfaust.console.board import Board, Look
 from ringfaust.console.redriving import Redriver
 from ringfaust.console.schemas import Schemas
 
@@ -39,8 +38,8 @@ class Backend:
         self.schemas = Schemas(worker.web.schema_registry or "")
         self.trouble = ""
         """Why the status topic cannot be read now; empty: it can."""
-        self._status = StatusReader(**self.options)
-        self._board = Board(self._status)
+        self._board = Board(StatusReader(**self.options))
+        self._has_read = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._admin: Admin | None = None
         self._connecting = asyncio.Lock()
@@ -61,6 +60,11 @@ class Backend:
         if self._following is None:
             self._following = asyncio.create_task(self._follow())
         return self._board
+
+    @property
+    def latest(self) -> Look | None:
+        """The latest look; None: there is none yet."""
+        return self._board.look
 
     async def admin(self) -> Admin:
         """The connection to the workers.
@@ -85,34 +89,33 @@ class Backend:
             await self._admin.close()
 
     async def _follow(self) -> None:
-        """Read the status topic; begin again if that fails."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._read_status())
+            both.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Look on while the topic cannot be read: figures that get older must be seen to."""
+        await self._has_read.wait()
+        await self._board.run()
+
+    async def _read_status(self) -> None:
+        """Read the status topic; begin again if that fails. What was read stays until then."""
         while True:
+            status = StatusReader(**self.options)
             try:
-                await self._status.start()
+                await status.start()
+                self._board.source = status
+                self._has_read.set()
                 self.trouble = ""
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._board.run())
-                    both.create_task(self._watch())
-            except* Exception as errors:
-                self.trouble = _reason(errors)
+                while True:
+                    await status.changed(status.revision)
+                    await asyncio.sleep(_SECOND_S)
+            except Exception as error:  # noqa: BLE001 - the page shows it
+                self.trouble = reason_of(error)
                 log.warning("console: cannot read the status topic: %s", self.trouble)
             finally:
-                await self._status.close()
+                await status.close()
             await asyncio.sleep(_AGAIN_S)
-            self._status = self._board.source = StatusReader(**self.options)
-
-    async def _watch(self) -> None:
-        """Fail when the reader does."""
-        while True:
-            await self._status.changed(self._status.revision)
-            await asyncio.sleep(_SECOND_S)
-
-
-def _reason(errors: BaseExceptionGroup[Any]) -> str:
-    error = errors.exceptions[0]
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return reason_of(error)
 
 
 def reason_of(error: BaseException) -> str:

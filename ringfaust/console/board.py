@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from ringfaust.client.status_rows import (
@@ -23,6 +23,10 @@ _LOOK_S = 2.0
 _SHARE = 10
 """A look at all queues may take this part of the time: with more queues, looks become rarer."""
 _POINTS = 300
+BROKERS_SILENT_MS = 4_000
+"""Brokers, which are asked every second, are silent if they have not answered for so long."""
+WORKER_SILENT_MS = 10_000
+"""A worker says what it does every 5 seconds: one that has missed that twice is silent."""
 _WATCHED = 64
 """Queues whose past is kept, for a chart: those that were looked at last."""
 _ORDERS = 8
@@ -36,6 +40,11 @@ class StatusSource(Protocol):
     @property
     def is_truncated(self) -> bool:
         """Whether there are more queues than it knows."""
+        ...
+
+    @property
+    def heard_ms(self) -> int:
+        """When the brokers last answered, in ms since 1970."""
         ...
 
     def queue(self, name: str) -> QueueStatus | None:
@@ -52,13 +61,13 @@ class StatusSource(Protocol):
 
 
 class Point(NamedTuple):
-    """A moment in a chart."""
+    """A moment in a chart. None: that was not known then, so the line has a gap."""
 
     time_s: float
-    ready: int
-    added: float
-    acked: float
-    evicted: float
+    ready: int | None = None
+    added: float | None = None
+    acked: float | None = None
+    evicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,9 @@ class Totals:
     size_bytes: int
     unbalanced: tuple[str, ...]
     """Queues whose counts do not add up (R100): the first ten."""
+    unheard: int
+    """Queues of partitions whose worker is silent: in the counts as they were last, and in neither
+    `rates` nor `unbalanced`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +115,7 @@ SORTS: Mapping[str, _Key] = {
     "in": lambda row: (row.rates.added, row.counts.added),
     "out": lambda row: (row.rates.acked, row.counts.acked),
     "evicted": lambda row: (row.rates.evicted, row.counts.evicted),
+    "dead": lambda row: (row.counts.dead,),
     "age": lambda row: (-row.oldest_ms if row.oldest_ms else float("-inf"),),
     "consumers": lambda row: (row.consumers,),
 }
@@ -118,23 +131,91 @@ FILTERS: Mapping[str, Callable[[QueueStatus], bool]] = {
 """Which queues can be shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Why figures are old."""
+
+    since_ms: int
+    """When the last news came, in ms since 1970; 0: none has come."""
+    text: str
+    """Who is silent, in a sentence without its end."""
+
+
 class Look:
     """All queues and workers at one time. Its methods may run in any thread."""
 
     def __init__(
-        self, queues: Sequence[QueueStatus], workers: Sequence[WorkerStatus], *, is_truncated: bool
+        self,
+        queues: Sequence[QueueStatus],
+        workers: Sequence[WorkerStatus],
+        *,
+        heard_ms: int,
+        is_truncated: bool,
     ) -> None:
         self.at_ms = int(time.time() * 1000)
-        self.rows = queues
         self.workers = workers
         self.is_truncated = is_truncated
-        self.totals = _totals(queues)
+        self.heard_ms = heard_ms
+        """When the brokers last answered."""
+        self._owners = self._find_owners()
+        self.rows = [row if self.hears(row) else _without_rates(row) for row in queues]
+        self.totals = _totals(self.rows, self.hears)
+        self.silence = self._find_silence()
+        """Who is silent; None: brokers and all partitions with queues are heard."""
         self._orders: OrderedDict[tuple[str, str, str, bool], Sequence[QueueStatus]] = OrderedDict()
 
     @property
+    def brokers_are_silent(self) -> bool:
+        """Whether they have not answered for too long."""
+        return self.at_ms - self.heard_ms > BROKERS_SILENT_MS
+
+    def is_silent(self, worker: WorkerStatus) -> bool:
+        """Whether a worker has said nothing for too long."""
+        return self.at_ms - worker.time_ms > WORKER_SILENT_MS
+
+    def _find_owners(self) -> dict[int, WorkerStatus]:
+        """The worker of each partition whose worker is heard."""
+        if self.brokers_are_silent:
+            return {}
+        heard = [each for each in self.workers if not self.is_silent(each)]
+        heard.sort(key=lambda each: each.time_ms)  # a partition has moved to who spoke last
+        return {partition: each for each in heard for partition in each.partitions}
+
+    def hears(self, row: QueueStatus) -> bool:
+        """Whether the worker of a queue is heard, so that its row says what is now."""
+        return row.partition in self._owners
+
+    @property
+    def news_ms(self) -> int:
+        """When a worker last said something, in ms since 1970; 0: never."""
+        return max((each.time_ms for each in self.workers), default=0)
+
+    def _find_silence(self) -> Silence | None:
+        if self.brokers_are_silent:
+            return Silence(self.heard_ms, "the Kafka brokers do not answer")
+        silent = [each for each in self.workers if self.is_silent(each)]
+        unheard = {each.partition for each in self.rows if not self.hears(each)}
+        if self.workers and len(silent) == len(self.workers):
+            return Silence(self.news_ms, "no worker says anything")
+        if not self.workers and unheard:
+            return Silence(0, "no worker says anything")
+        if not unheard:
+            return None
+        lost = [each for each in silent if unheard.intersection(each.partitions)]
+        since_ms = min((each.time_ms for each in lost), default=0)
+        names = ", ".join(each.worker for each in lost[:3])
+        who = f"{names} is silent, and nobody else has" if names else "no worker has"
+        listed = ", ".join(map(str, sorted(unheard)[:10])) + (" …" if len(unheard) > 10 else "")
+        return Silence(since_ms, f"{who} partition {listed}")
+
+    def silence_of(self, partition: int) -> Silence | None:
+        """Who is silent about a partition; None: its worker is heard."""
+        return None if partition in self._owners else self.silence
+
+    @property
     def live_workers(self) -> list[WorkerStatus]:
-        """Those that have not been silent for too long."""
-        return [each for each in self.workers if not each.is_stale(self.at_ms)]
+        """Those that are heard."""
+        return [] if self.brokers_are_silent else [w for w in self.workers if not self.is_silent(w)]
 
     @property
     def stopped(self) -> list[StoppedPartition]:
@@ -142,9 +223,11 @@ class Look:
         return [stopped for each in self.live_workers for stopped in each.stopped]
 
     @property
-    def lag(self) -> int:
-        """Records that the workers have not read yet."""
-        return sum(sum(each.lag.values()) for each in self.live_workers)
+    def lag(self) -> int | None:
+        """Records that the workers have not read yet; None: no worker is heard."""
+        if not self._owners:
+            return None
+        return sum(owner.lag.get(partition, 0) for partition, owner in self._owners.items())
 
     def page(
         self, *, search: str = "", show: str = "all", sort: str = "name",
@@ -188,11 +271,17 @@ class Look:
         return ordered
 
 
-def _totals(queues: Sequence[QueueStatus]) -> Totals:
+def _without_rates(row: QueueStatus) -> QueueStatus:
+    """Its rates are of a time that is over: nobody knows what they are now."""
+    return replace(row, rates=QueueRates()) if any(row.rates) else row
+
+
+def _totals(queues: Sequence[QueueStatus], hears: Callable[[QueueStatus], bool]) -> Totals:
     counts = [0] * len(COUNTS)
     rates = [0.0] * len(QueueRates._fields)
     evicted_by: dict[str, int] = {}
     unbalanced: list[str] = []
+    unheard = 0
     for row in queues:
         for number, count in enumerate(row.counts.stored()):
             counts[number] += count
@@ -201,7 +290,9 @@ def _totals(queues: Sequence[QueueStatus]) -> Totals:
                 rates[number] += rate
         for reason, count in row.evicted_by.items():
             evicted_by[reason] = evicted_by.get(reason, 0) + count
-        if len(unbalanced) < _UNBALANCED and not row.counts.balanced:
+        if not hears(row):
+            unheard += 1
+        elif len(unbalanced) < _UNBALANCED and not row.counts.balanced:
             unbalanced.append(row.queue)
     return Totals(
         queues=len(queues),
@@ -213,6 +304,7 @@ def _totals(queues: Sequence[QueueStatus]) -> Totals:
         evicted_by=dict(sorted(evicted_by.items())),
         size_bytes=sum(row.size_bytes for row in queues),
         unbalanced=tuple(unbalanced),
+        unheard=unheard,
     )
 
 
@@ -238,17 +330,21 @@ class Board:
     async def look_now(self) -> Look:
         """Look once, in a thread: the event loop must not wait for many queues (R122)."""
         look = self.look = await asyncio.to_thread(self._read)
-        self.past.append(_point(look.at_ms, look.totals.counts, look.totals.rates))
+        totals = look.totals
+        is_whole, is_heard = not totals.unheard, bool(look.live_workers)
+        self.past.append(_point(look.at_ms, totals.counts, totals.rates, is_whole, is_heard))
         for queue, past in self._watched.items():
             if (row := self.source.queue(queue)) is not None:
-                past.append(_point(look.at_ms, row.counts, row.rates))
+                is_heard = look.hears(row)
+                past.append(_point(look.at_ms, row.counts, row.rates, is_heard, is_heard))
         looked, self._looked = self._looked, asyncio.Event()
         looked.set()
         return look
 
     def _read(self) -> Look:
         queues, workers = self.source.queues(), self.source.workers()
-        return Look(queues, workers, is_truncated=self.source.is_truncated)
+        heard_ms, is_truncated = self.source.heard_ms, self.source.is_truncated
+        return Look(queues, workers, heard_ms=heard_ms, is_truncated=is_truncated)
 
     async def next_look(self) -> Look:
         """Wait for the next look."""
@@ -271,5 +367,8 @@ class Board:
         return past
 
 
-def _point(at_ms: int, counts: Counts, rates: QueueRates) -> Point:
-    return Point(at_ms / 1000, counts.ready, rates.added, rates.acked, rates.evicted)
+def _point(
+    at_ms: int, counts: Counts, rates: QueueRates, has_counts: bool, has_rates: bool
+) -> Point:
+    shown = (rates.added, rates.acked, rates.evicted) if has_rates else (None, None, None)
+    return Point(at_ms / 1000, counts.ready if has_counts else None, *shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def whole(request: web.Request, name: str, default: int) -> int:
     text = asked(request, name)
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise web.HTTPBadRequest(text=f"{name} = {text[:80]!r}: a whole number is needed.")
     return int(text)
 
@@ -125,6 +126,9 @@ def page(request: web.Request, template: str, *, status: int = 200, **values: An
         "here": request.path_qs if request.method == "GET" else f"{PREFIX}/",
         "path": request.path.removeprefix(PREFIX),
         "notices": notices,
+        "brokers": console.backend.worker.bootstrap_servers,
+        "silence": look.silence if (look := console.backend.latest) is not None else None,
+        "now_ms": int(time.time() * 1000),
         "trouble": console.backend.trouble,
         "is_fragment": is_fragment(request),
         "status": status,

@@ -6,21 +6,37 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from statistics import median
+from typing import Any
 
 from aiohttp import web
 from aiokafka.errors import KafkaError
+from multidict import MultiDict, MultiMapping
 
 from ringfaust.console.backend import reason_of
-from ringfaust.console.context import SESSION, asked, backend_of, one_of, page
-from ringfaust.console.redriving import GoneMessage, Kind, Position
+from ringfaust.console.context import SESSION, asked, backend_of, one_of, page, required
+from ringfaust.console.redriving import (
+    MOST_REDRIVEN,
+    AllBefore,
+    GoneMessage,
+    Kind,
+    Position,
+    Wanted,
+)
 from ringfaust.console.rendering import url
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.dead import DeadFilter
+from ringfaust.redrive.reader import Cursor
 
 ROUTES = web.RouteTableDef()
 PAGE_GONE = 50
-"""Messages of a page, and the most that are redriven at once."""
+"""Messages of a page, and the most that are selected at once."""
+_WHOLE_BYTES = 100_000
+"""How much of its body the page of a message shows."""
 _AGES = 200
+_DIGITS = 15
+"""Of the largest time, offset or partition that an address may have."""
 _SEARCH_S = 20.0
+_TOO_LONG = f"The search took more than {_SEARCH_S:.0f} s: search a shorter time."
 _HOURS = ("24", "1", "168", "all")
 _searching = asyncio.Semaphore(2)
 """Searches that run at a time: each reads as fast as it can."""
@@ -42,18 +58,48 @@ async def _gone(request: web.Request, kind: Kind) -> web.Response:
     queue, reason, selector, message = (
         asked(request, name).strip() for name in ("queue", "reason", "selector", "id")
     )
-    hours = one_of(request, "hours", *_HOURS)
+    hours, before = one_of(request, "hours", *_HOURS), asked(request, "before")
+    since_ms = 0 if hours == "all" else _ms_ago(int(hours))
     found = await _search(
         backend_of(request).redriver.latest(
             kind, PAGE_GONE, ids=[message] if message else [], queue=queue, reason=reason,
-            selector=selector, since_ms=0 if hours == "all" else _ms_ago(int(hours)),
+            selector=selector, since_ms=since_ms, before=_cursor(before) if before else None,
         )
     )  # fmt: skip
     found = await backend_of(request).schemas.decode_values(found)
+    filters: dict[str, Any] = {
+        "kind": kind, "queue": queue, "reason": reason, "selector": selector, "id": message,
+    }  # fmt: skip
     return page(
-        request, "gone.jinja", kind=kind, found=found, hours=hours, all_hours=_HOURS,
-        most=PAGE_GONE, queue=queue, reason=reason, selector=selector, id=message,
+        request, "gone.jinja", **filters, found=found, hours=hours, all_hours=_HOURS,
+        before=before, older=_text(found[-1].cursor) if len(found) == PAGE_GONE else "",
+        all_that_match=filters | {"since": since_ms, "all": _after(found[0])} if found else {},
     )  # fmt: skip
+
+
+def _text(cursor: Cursor) -> str:
+    return ".".join(map(str, cursor))
+
+
+def _after(newest: GoneMessage) -> str:
+    """The place just after a message."""
+    cursor = newest.cursor
+    return _text(cursor._replace(partition=cursor.partition + 1))
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise ValueError
+    return int(text)
+
+
+def _cursor(text: str) -> Cursor:
+    try:
+        time_ms, offset, partition = map(_whole, text.split("."))
+    except ValueError:
+        example = "a time, an offset and a partition are needed, such as 1764259200000.17.0"
+        raise web.HTTPBadRequest(text=f"{text[:80]!r}: {example}.") from None
+    return Cursor(time_ms, offset, partition)
 
 
 def _ms_ago(hours: int) -> int:
@@ -65,8 +111,31 @@ async def _search(latest: Awaitable[list[GoneMessage]]) -> list[GoneMessage]:
         async with asyncio.timeout(_SEARCH_S), _searching:
             return await latest
     except TimeoutError:
-        text = f"The search took more than {_SEARCH_S:.0f} s: search a shorter time."
-        raise web.HTTPGatewayTimeout(text=text) from None
+        raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
+
+
+@ROUTES.get("/message/gone")
+async def gone_message(request: web.Request) -> web.Response:
+    """What is left of a message that is dead or evicted: body, headers, and a redrive."""
+    queue, name = asked(request, "queue"), required(request, "id")
+    redriver = backend_of(request).redriver
+    found: dict[str, GoneMessage] = {}
+    if record := asked(request, "record"):
+        kind: Kind = one_of(request, "kind", "dead", "evicted")  # type: ignore[assignment]
+        (position,) = _positions([record])
+        if (one := await redriver.at(kind, position, _WHOLE_BYTES)) is not None:
+            found[kind] = one
+    else:
+        kinds: tuple[Kind, Kind] = ("dead", "evicted")
+        for kind in kinds:
+            for each in await _search(redriver.latest(kind, 1, ids=[name], queue=queue)):
+                whole = await redriver.at(kind, each.position, _WHOLE_BYTES)
+                found[kind] = whole or each
+    values = await backend_of(request).schemas.decode_values([*found.values()])
+    return page(
+        request, "gone_message.jinja", name=name, queue=queue,
+        found=dict(zip(found, values, strict=True)),
+    )  # fmt: skip
 
 
 @ROUTES.get("/evicted/ages")
@@ -83,10 +152,18 @@ async def ages(request: web.Request) -> web.Response:
 async def preview(request: web.Request) -> web.Response:
     """What a redrive of the selected messages would do."""
     kind: Kind = one_of(request, "kind", "dead", "evicted")  # type: ignore[assignment]
-    records = request.query.getall("record", [])
+    wanted = _wanted(request.query)
     backend = backend_of(request)
-    planned = await backend.redriver.preview(kind, _positions(records), await backend.admin())
-    return page(request, "redrive.jinja", kind=kind, plan=planned, records=records)
+    try:
+        async with asyncio.timeout(_SEARCH_S), _searching:
+            planned = await backend.redriver.preview(kind, wanted, await backend.admin())
+    except TimeoutError:
+        raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
+    fields = [(name, value) for name, value in request.query.items() if name in _FIELDS]
+    return page(
+        request, "redrive.jinja", kind=kind, plan=planned, fields=fields,
+        shown=planned.sent[:PAGE_GONE], most=MOST_REDRIVEN,
+    )  # fmt: skip
 
 
 @ROUTES.post("/redrive")
@@ -94,16 +171,44 @@ async def redrive(request: web.Request) -> web.StreamResponse:
     """Send the selected messages to the queues they were in."""
     form = await request.post()
     kind: Kind = "evicted" if form.get("kind") == "evicted" else "dead"
-    positions = _positions([str(each) for each in form.getall("record", [])])
+    wanted = _wanted(MultiDict((name, str(value)) for name, value in form.items()))
     backend = backend_of(request)
     try:
-        sent = await backend.redriver.send(kind, positions, await backend.admin())
+        sent = await backend.redriver.send(kind, wanted, await backend.admin())
         what = "1 message was" if sent == 1 else f"{sent:,} messages were"
         notice = ("done", f"{what} sent to the queue that it was in.")
     except (RingfaustError, KafkaError) as error:
         notice = ("failed", reason_of(error))
     request[SESSION].notices.append(notice)
     raise web.HTTPSeeOther(url(f"/{kind}"))
+
+
+_FIELDS = ("record", "queue", "reason", "selector", "id", "since", "all")
+"""What says which messages are to be redriven."""
+
+
+def _wanted(fields: MultiMapping[str]) -> Wanted:
+    """Which messages are meant: some records, or all that match and are not newer than `all`.
+
+    Raises:
+        HTTPBadRequest: a field is something else.
+    """
+    if not (until := fields.get("all", "")):
+        return _positions(fields.getall("record", []))
+    queue, reason, selector, message = (
+        fields.get(name, "").strip() for name in ("queue", "reason", "selector", "id")
+    )
+    since = fields.get("since", "0")
+    try:
+        since_ms = _whole(since)
+    except ValueError:
+        text = f"since = {since[:80]!r}: ms since 1970 are needed."
+        raise web.HTTPBadRequest(text=text) from None
+    wanted = DeadFilter(
+        ids=[message] if message else [], queue=queue, reason=reason, selector=selector,
+        since_ms=since_ms,
+    )  # fmt: skip
+    return AllBefore(wanted, _cursor(until))
 
 
 def _positions(records: list[str]) -> list[Position]:
@@ -116,7 +221,7 @@ def _positions(records: list[str]) -> list[Position]:
         raise web.HTTPBadRequest(text=f"Select 1 to {PAGE_GONE} messages.")
     try:
         parts = [each.split(":") for each in records]
-        return [(int(partition), int(offset)) for partition, offset in parts]
+        return [(_whole(partition), _whole(offset)) for partition, offset in parts]
     except ValueError:
         text = "record: partition:offset is needed, such as 0:17."
         raise web.HTTPBadRequest(text=text) from None

@@ -53,6 +53,7 @@ async def message(request: web.Request) -> web.Response:
             gone = refused.text
     return page(
         request, "message.jinja", queue=queue, name=name, found=found, gone=gone,
+        kind=one_of(request, "kind", "dead", "evicted"), record=asked(request, "record"),
         hours=one_of(request, "hours", *_HOURS), now_ms=int(time.time() * 1000),
     )  # fmt: skip
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from aiohttp import web
 
+from ringfaust.client.trace import pending_in
 from ringfaust.console.access import (
     COOKIE,
     SESSION_S,
@@ -23,12 +25,16 @@ from ringfaust.console.context import (
     local,
     one_of,
     page,
+    required,
     whole,
 )
 from ringfaust.console.rendering import PREFIX
 
 ROUTES = web.RouteTableDef()
-_FIRST_LOOK_S = 10.0
+_DAY_MS = 86_400_000
+_SKEW_MS = 300_000
+"""How far the clocks of workers may differ: a record has its producer's time."""
+_FIRST_LOOK_S = 5.0
 """How long the first page waits until the status topic has been read."""
 
 
@@ -109,6 +115,16 @@ async def transactions(request: web.Request) -> web.Response:
     """The undecided distributed transactions."""
     admin = await backend_of(request).admin()
     return page(request, "transactions.jinja", xids=await admin.xids())
+
+
+@ROUTES.get("/transactions/contents")
+async def transaction_contents(request: web.Request) -> web.Response:
+    """The messages that a transaction sends or acks, by the events."""
+    xid, began_ms = required(request, "xid"), whole(request, "began", 0)
+    since_ms = began_ms or int(time.time() * 1000) - _DAY_MS
+    found = await pending_in(xid, since_ms=since_ms - _SKEW_MS, **backend_of(request).options)
+    events = [each for each in found if each["time_ms"] >= began_ms]
+    return page(request, "transaction_contents.jinja", events=events)
 
 
 # --- permission -----------------------------------------------------------------------------------

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from aiohttp import web
+from aiokafka.errors import KafkaError
 
+from ringfaust.client.errors import NoAnswer
 from ringfaust.client.inspected import QueueDetails
+from ringfaust.console.board import Silence
 from ringfaust.console.context import asked, backend_of, one_of, page, required
 from ringfaust.core.model import COUNTS, HELD_STATES, Counts, HeldState
-from ringfaust.core.settings import QueueSpec, written_name
+from ringfaust.core.settings import QueueSpec, allowed_values, written_name
 
 ROUTES = web.RouteTableDef()
 PAGE_MESSAGES = 25
@@ -19,19 +23,26 @@ PAGE_MESSAGES = 25
 _BODY_BYTES = 2_000
 """How much of each body a page of messages fetches."""
 _CONSUMERS = 200
+_ANSWER_S = 4.0
+"""How long the page of a queue waits for its worker before it shows the status of before."""
 _DEFAULTS = asdict(QueueSpec())
 
 
 @ROUTES.get("/queue")
 async def queue(request: web.Request) -> web.Response:
     """The page of a queue, with the first page of its messages."""
-    return page(request, "queue.jinja", **(await _state(request) | await _messages(request)))
+    state = await _state(request)
+    if state["details"] is None:
+        return page(request, "queue.jinja", **state)
+    return page(request, "queue.jinja", **(state | await _messages(request)))
 
 
 @ROUTES.get("/queue/state")
 async def queue_state(request: web.Request) -> web.Response:
     """The part of the page that changes by itself."""
-    return page(request, "queue_state.jinja", **await _state(request))
+    state = await _state(request)
+    template = "queue_old.jinja" if state["details"] is None else "queue_state.jinja"
+    return page(request, template, **state)
 
 
 @ROUTES.get("/queue/messages")
@@ -42,17 +53,28 @@ async def messages(request: web.Request) -> web.Response:
 
 async def _state(request: web.Request) -> dict[str, Any]:
     name = required(request, "name")
-    backend = backend_of(request)
-    details = await (await backend.admin()).queue(name)
-    return {
-        "name": name,
-        "details": details,
+    board = backend_of(request).board
+    row, look = board.source.queue(name), board.look
+    silence = look.silence_of(row.partition) if row is not None and look is not None else None
+    details = None
+    if silence is None:
+        try:
+            async with asyncio.timeout(_ANSWER_S if row is not None else None):
+                details = await (await backend_of(request).admin()).queue(name)
+        except (TimeoutError, NoAnswer, KafkaError):
+            if row is None:
+                raise
+            silence = Silence(row.time_ms, f"its worker has not answered for {_ANSWER_S:.0f} s")
+    state: dict[str, Any] = {
+        "name": name, "details": details, "row": row, "silence": silence,
+        "past": board.past_of(name), "now_ms": int(time.time() * 1000),
+    }  # fmt: skip
+    if details is None:
+        return state
+    return state | {
         "counts": _counts(details),
-        "row": backend.board.source.queue(name),
-        "past": backend.board.past_of(name),
         "settings": _settings(details),
         "consumers": details.consumers[:_CONSUMERS],
-        "now_ms": int(time.time() * 1000),
     }
 
 
@@ -60,12 +82,34 @@ def _counts(details: QueueDetails) -> Counts:
     return Counts(*(details.counts[name] for name in COUNTS))
 
 
-def _settings(details: QueueDetails) -> dict[str, list[tuple[str, object, object]]]:
-    """Name, value and default of each setting, those that differ from the defaults first."""
-    rows = [(written_name(n), value, _DEFAULTS.get(n)) for n, value in details.settings.items()]
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a queue, as the form shows it."""
+
+    name: str
+    value: object
+    default: object
+    allowed: str
+    """Which values it may have, in words; empty: that is not known."""
+
+    @property
+    def choices(self) -> list[str]:
+        """The values that it may have, if they are a few words; otherwise empty."""
+        _, one_of, words = self.allowed.partition("one of ")
+        return words.split(", ") if one_of else []
+
+
+def _settings(details: QueueDetails) -> dict[str, list[Setting]]:
+    """The settings that differ from the defaults, and the others."""
+    rows = [
+        Setting(
+            written_name(n), value, _DEFAULTS.get(n), allowed_values(n) if n in _DEFAULTS else ""
+        )
+        for n, value in details.settings.items()
+    ]
     return {
-        "changed": [row for row in rows if row[1] != row[2]],
-        "default": [row for row in rows if row[1] == row[2]],
+        "changed": [row for row in rows if row.value != row.default],
+        "default": [row for row in rows if row.value == row.default],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ringfaust.client import Admin
@@ -14,16 +14,37 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.dead import DeadFilter, DeadMessage
 from ringfaust.protocol.records import Role
-from ringfaust.redrive.plan import RedriveContext, RedriveMessage, RedriveRequest, plan_for
-from ringfaust.redrive.reader import dead_reader
+from ringfaust.protocol.redrive import message_headers
+from ringfaust.redrive.plan import (
+    RedriveContext,
+    RedriveMessage,
+    RedrivePlan,
+    RedriveRequest,
+    plan_for,
+)
+from ringfaust.redrive.reader import Cursor, dead_reader
 from ringfaust.redrive.send import send_messages
 
 Kind = Literal["dead", "evicted"]
 Position = tuple[int, int]
 """Partition and offset of a record of the dead or evicted topic."""
 _BODY_BYTES = 2_000
+MOST_REDRIVEN = 2_000
+"""Most messages that are redriven at once when all that match are wanted: the latest."""
 _sending = asyncio.Lock()
 """A redrive that starts stops one that runs, so there is one at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllBefore:
+    """All messages that match and died or were evicted before a place, so none that come later."""
+
+    filter: DeadFilter
+    before: Cursor
+
+
+Wanted = Collection[Position] | AllBefore
+"""Which messages to redrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +66,20 @@ class GoneMessage:
     source: str
     """Its producer's record: topic/partition/offset."""
     position: Position
+    key: Excerpt | None = None
     value: Excerpt | None
+    headers: Mapping[str, Excerpt | None] = field(default_factory=dict)
+    """The producer's, and those of ours that a redrive keeps."""
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where it is among the others."""
+        return Cursor(self.time_ms, self.position[1], self.position[0])
 
     @classmethod
-    def of(cls, dead: DeadMessage) -> GoneMessage:
-        """Read what the record says."""
+    def of(cls, dead: DeadMessage, body_bytes: int = _BODY_BYTES) -> GoneMessage:
+        """Read what the record says, and up to so much of its body."""
         record = dead.record
-        value = record.value
         return cls(
             id=dead.id,
             queue=dead.queue,
@@ -63,10 +91,16 @@ class GoneMessage:
             redrives=dead.redrives,
             source=dead.said(h.SOURCE),
             position=(record.partition, record.offset),
-            value=None
-            if value is None
-            else Excerpt(start=value[:_BODY_BYTES], size_bytes=len(value)),
+            key=_excerpt(record.key, _BODY_BYTES),
+            value=_excerpt(record.value, body_bytes),
+            headers={
+                name: _excerpt(each, _BODY_BYTES) for name, each in message_headers(record.headers)
+            },
         )
+
+
+def _excerpt(raw: bytes | None, most: int) -> Excerpt | None:
+    return None if raw is None else Excerpt(start=raw[:most], size_bytes=len(raw))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +133,7 @@ class Redriver:
         reason: str = "",
         selector: str = "",
         since_ms: int = 0,
+        before: Cursor | None = None,
     ) -> list[GoneMessage]:
         """The latest messages that match, the newest first. A filter that is empty or 0 is off.
 
@@ -110,6 +145,7 @@ class Redriver:
             reason: only those with this reason.
             selector: only those that match (R15).
             since_ms: only those that died or were evicted since then, in ms since 1970.
+            before: only those that died or were evicted before that place.
 
         Raises:
             BadSelector: the selector is not valid.
@@ -120,23 +156,34 @@ class Redriver:
             ids=ids, queue=queue, reason=reason, selector=selector, since_ms=since_ms
         )
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
-            found = await reader.latest(wanted, limit)
+            found = await reader.latest(wanted, limit, before)
         return [GoneMessage.of(each) for each in reversed(found)]
 
-    async def preview(self, kind: Kind, positions: Collection[Position], admin: Admin) -> Preview:
+    async def at(self, kind: Kind, position: Position, body_bytes: int) -> GoneMessage | None:
+        """One message, with up to so much of its body; None: its record is gone.
+
+        Raises:
+            CannotRead: the topic does not exist.
+            KafkaError: the brokers failed.
+        """
+        async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
+            found = await reader.at([position])
+        return GoneMessage.of(found[0], body_bytes) if found else None
+
+    async def preview(self, kind: Kind, wanted: Wanted, admin: Admin) -> Preview:
         """Plan to send some messages to the queues they were in. Sends nothing.
 
         Raises:
             CannotRedrive: no route leads to a queue.
             KafkaError: the brokers failed.
         """
-        sent, refused, already_sent, full = await self._plan(kind, positions, admin)
+        sent, refused, already_sent, full = await self._plan(kind, wanted, admin)
         return Preview(
             sent=[(GoneMessage.of(each.dead), each.record.topic) for each in sent],
             refused=refused, already_sent=already_sent, full=full,
         )  # fmt: skip
 
-    async def send(self, kind: Kind, positions: Collection[Position], admin: Admin) -> int:
+    async def send(self, kind: Kind, wanted: Wanted, admin: Admin) -> int:
         """Send some messages to the queues they were in, each once; return how many.
 
         Raises:
@@ -144,16 +191,13 @@ class Redriver:
             RedriveStopped: the brokers failed.
         """
         async with _sending:
-            messages, *_ = await self._plan(kind, positions, admin)
+            messages, *_ = await self._plan(kind, wanted, admin)
             return await send_messages(RedriveContext.of(self._worker, self._queues), messages)
 
     async def _plan(
-        self, kind: Kind, positions: Collection[Position], admin: Admin
+        self, kind: Kind, wanted: Wanted, admin: Admin
     ) -> tuple[list[RedriveMessage], list[tuple[str, str]], int, dict[str, int]]:
-        async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
-            found = [each for each in await reader.at(positions) if each.queue]
-        request = RedriveRequest(role=Role(kind))
-        plan = await plan_for(RedriveContext.of(self._worker, self._queues), request, found)
+        plan = await self._find(kind, wanted)
         refused = list(plan.refused)
         sent: list[RedriveMessage] = []
         room: dict[str, int | None] = {}
@@ -175,6 +219,28 @@ class Redriver:
             if left is not None and (evicted := coming.count(queue) - left) > 0
         }
         return sent, refused, plan.already_sent, full
+
+    async def _find(self, kind: Kind, wanted: Wanted) -> RedrivePlan:
+        context = RedriveContext.of(self._worker, self._queues)
+        request = RedriveRequest(role=Role(kind))
+        async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
+            if not isinstance(wanted, AllBefore):
+                found = [each for each in await reader.at(wanted) if each.queue]
+                return await plan_for(context, request, found)
+            plan, before = RedrivePlan(), wanted.before
+            while len(plan.messages) < MOST_REDRIVEN:
+                found = await reader.latest(wanted.filter, MOST_REDRIVEN, before)
+                last = {(each.queue, each.id): each for each in found if each.queue}
+                more = await plan_for(context, request, last.values())
+                plan = RedrivePlan(
+                    messages=[*more.messages, *plan.messages],
+                    refused=[*more.refused, *plan.refused],
+                    already_sent=more.already_sent + plan.already_sent,
+                )
+                if len(found) < MOST_REDRIVEN:
+                    break
+                before = Cursor.of(found[0])
+            return replace(plan, messages=plan.messages[-MOST_REDRIVEN:])
 
 
 async def _limits(admin: Admin, queue: str) -> tuple[int | None, int]:

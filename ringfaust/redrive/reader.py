@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -23,6 +23,19 @@ _MOST_SPAN = 20_000
 _CLOCK_SKEW_MS = 300_000
 """How far the clocks of workers may differ: a record's time is its producer's."""
 _POLL_MS = 500
+
+
+class Cursor(NamedTuple):
+    """Where a message is among those of all partitions, in the order in which they died."""
+
+    time_ms: int
+    offset: int
+    partition: int
+
+    @classmethod
+    def of(cls, dead: DeadMessage) -> Cursor:
+        """The place of a message. Those of one batch have the same time: offsets order them."""
+        return cls(dead.time_ms, dead.record.offset, dead.record.partition)
 
 
 @asynccontextmanager
@@ -56,10 +69,13 @@ class DeadReader:
         self._places = places
         self._ends: dict[TopicPartition, int] = {}
 
-    async def latest(self, wanted: DeadFilter, limit: int) -> list[DeadMessage]:
+    async def latest(
+        self, wanted: DeadFilter, limit: int, before: Cursor | None = None
+    ) -> list[DeadMessage]:
         """Return the last `limit` messages that match, the oldest of them first.
 
-        It reads backwards, so the whole topic only if too few match.
+        It reads backwards, so the whole topic only if too few match. With `before`, those after
+        that place, and the one that is there, do not count.
 
         Raises:
             BadSelector: the selector is not valid.
@@ -67,7 +83,10 @@ class DeadReader:
         """
         matcher = DeadMatcher(wanted)
         begins = await self._starts(wanted.since_ms)
-        uppers = {place: end for place, end in self._ends.items() if end > begins[place]}
+        ends = self._ends
+        if before is not None:
+            ends = await self._offsets_at(before.time_ms + _CLOCK_SKEW_MS)
+        uppers = {place: end for place, end in ends.items() if end > begins[place]}
         span = max(_FIRST_SPAN, 2 * limit)
         found: list[DeadMessage] = []
         while uppers:
@@ -76,8 +95,12 @@ class DeadReader:
             async for records in self._range(lowers, uppers):
                 place = TopicPartition(records[0].topic, records[0].partition)
                 oldest.setdefault(place, records[0].timestamp)
-                found += filter(matcher.matches, DeadMessage.read_all(records))
-                found = _last(found, limit)
+                found += (
+                    each
+                    for each in filter(matcher.matches, DeadMessage.read_all(records))
+                    if before is None or Cursor.of(each) < before
+                )
+                found = sorted(found, key=Cursor.of)[-limit:]
             since_ms = found[0].time_ms if len(found) == limit else 0
             uppers = {
                 place: lower
@@ -147,7 +170,11 @@ class DeadReader:
         from_ms = since_ms - _CLOCK_SKEW_MS
         if from_ms <= 0:
             return begins
-        found = await consumer.offsets_for_times(dict.fromkeys(self._places, from_ms))
+        return await self._offsets_at(from_ms)
+
+    async def _offsets_at(self, time_ms: int) -> dict[TopicPartition, int]:
+        """The first offsets of that time or later; `_starts` must have run before."""
+        found = await self._consumer.offsets_for_times(dict.fromkeys(self._places, time_ms))
         return {
             place: at.offset if (at := found[place]) else self._ends[place]
             for place in self._places
@@ -169,8 +196,3 @@ class DeadReader:
         for place, offset in offsets.items():
             self._consumer.seek(place, offset)
         self._consumer.resume(*offsets)
-
-
-def _last(messages: Iterable[DeadMessage], limit: int) -> list[DeadMessage]:
-    # Those of one batch have the same time: within a partition their offsets order them.
-    return sorted(messages, key=lambda each: (each.time_ms, each.record.offset))[-limit:]

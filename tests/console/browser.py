@@ -61,9 +61,9 @@ class Browser:
     def text(self, selector: str = "main") -> str:
         return str(self.run(f"return document.querySelector('{selector}')?.innerText ?? ''"))
 
-    def until(self, true: Callable[[], Any], what: str) -> None:
+    def until(self, true: Callable[[], Any], what: str, seconds: float = WAIT_S) -> None:
         """Wait for a condition; what is read while a page changes is read again."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 if true():

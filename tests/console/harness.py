@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import AsyncMock, create_autospec
@@ -21,9 +23,12 @@ from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.console.board import Board
 from ringfaust.core.model import Counts
+from tests.broker.test_web import free_port
+from tests.chaos.harness import Application, command, environment
 
 TOKEN = "a-token-for-the-tests"
 READ_TOKEN = "a-token-that-only-reads"
+_STOP_S = 20
 HOSTILE = '<script>alert("1")</script>'
 
 
@@ -37,10 +42,14 @@ def queue_row(name: str, ready: int = 3, ring_size: int = 10, evicted: float = 0
     )  # fmt: skip
 
 
-def worker_row(name: str = "worker-1") -> WorkerStatus:
-    """A worker that has been silent for years."""
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def worker_row(name: str = "worker-1", silent_ms: int = 0) -> WorkerStatus:
+    """A worker of two partitions."""
     return WorkerStatus(
-        worker=name, time_ms=1_000, started_ms=500, host="here", version="0.1.0",
+        worker=name, time_ms=now_ms() - silent_ms, started_ms=500, host="here", version="0.1.0",
         engine="compiled", is_ready=True, problems=(), partitions=(0, 1), lag={0: 4},
         recovering={}, clock_skew_ms=3, queues=2, published=2,
     )  # fmt: skip
@@ -71,7 +80,13 @@ class FixedStatus:
 
     def __init__(self, queues: Sequence[QueueStatus], workers: Sequence[WorkerStatus]) -> None:
         self.is_truncated = False
+        self.silent_ms = 0
+        """For how long the brokers have not answered."""
         self._queues, self._workers = list(queues), list(workers)
+
+    @property
+    def heard_ms(self) -> int:
+        return now_ms() - self.silent_ms
 
     def queue(self, name: str) -> QueueStatus | None:
         return next((each for each in self._queues if each.queue == name), None)
@@ -88,7 +103,8 @@ class FixedBackend(Backend):
 
     def __init__(self, queues: Sequence[QueueStatus]) -> None:
         super().__init__(WorkerConfig(), QueuesConfig())
-        self.fixed = Board(FixedStatus(queues, [worker_row()]))
+        self.status = FixedStatus(queues, [worker_row()])
+        self.fixed = self._board = Board(self.status)
         self.fake: AsyncMock = create_autospec(Admin, instance=True)
         self.fake.queue.side_effect = queue_details
         self.fake.configuration.return_value = {}
@@ -141,6 +157,30 @@ class Console:
         found = re.search(r'name="form-token" value="([^"]+)"', await self.text("/"))
         self.form_token = found[1] if found else ""
         return answer
+
+
+@contextmanager
+def console_process(app: Application) -> Iterator[str]:
+    """`ringfaust console` in a process of its own; its address."""
+    port = free_port()
+    arguments = command(
+        "console", "--config", app.config_dir, "--port", str(port), "--allow-changes"
+    )
+    process = subprocess.Popen(
+        arguments, env=environment() | {"RINGFAUST_CONSOLE_TOKEN": TOKEN}, text=True,
+        stdout=subprocess.PIPE, cwd=app.folder,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert f"http://127.0.0.1:{port}/console/" in said
+        assert TOKEN not in said
+        yield f"http://127.0.0.1:{port}/console"
+        process.terminate()
+        assert process.wait(_STOP_S) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @asynccontextmanager

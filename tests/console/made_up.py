@@ -154,7 +154,8 @@ async def serve_made_up(queues: int, port: int = 0) -> AsyncIterator[int]:
     fake = backend.fake
     fake.queue.side_effect = details
     fake.browse_page.return_value = MessagePage(messages=messages, after="25")
-    fake.message.return_value = messages[1]
+    held = {each.id: each for each in messages}
+    fake.message.side_effect = lambda queue, name, **_: held.get(name)
     fake.xids.return_value = [
         XidDetails(
             xid="transfer-77",
@@ -173,21 +174,24 @@ async def serve_made_up(queues: int, port: int = 0) -> AsyncIterator[int]:
     ]
     gone = [
         GoneMessage(
-            id=f"order-{1043 - number}", queue="orders", reason=reason, text=text, handovers=1,
+            id=f"order-{943 - number}", queue="orders", reason=reason, text=said, handovers=1,
             time_ms=_now_ms() - 90_000 * number, age_ms=4_000 + 900 * number, redrives=number % 2,
-            source=f"orders/0/{1043 - number}", position=(0, 17 - number),
-            value=messages[3 - number].value,
+            source=f"orders/0/{943 - number}", position=(0, 17 - number),
+            value=Excerpt(start=(text := (body % (943 - number)).encode()), size_bytes=len(text)),
+            headers=messages[0].headers,
         )
-        for number, (reason, text) in enumerate((
-            ("rejected", "the card was declined"), ("undeliverable", ""), ("expired", ""),
+        for number, (reason, said) in enumerate((
+            ("rejected", "the card was declined by the bank: insufficient funds (code 51)"),
+            ("undeliverable", ""), ("expired", ""),
         ))
     ]  # fmt: skip
     redriver: AsyncMock = create_autospec(Redriver, instance=True)
     backend.redriver = redriver
     redriver.latest.return_value = gone
+    redriver.at.return_value = gone[0]
     redriver.preview.return_value = Preview(
         sent=[(gone[0], "orders")], full={"orders": 1}, already_sent=1,
-        refused=[("order-1041", "it was redriven 3 times; max_redrives of orders is 3")],
+        refused=[("order-941", "it was redriven 3 times; max_redrives of orders is 3")],
     )  # fmt: skip
     await _remember(backend, status)
     moving = asyncio.create_task(_go_on(backend, status))
@@ -217,11 +221,10 @@ async def _remember(backend: FixedBackend, status: MadeUpStatus) -> None:
             past.append(point._replace(time_s=point.time_s - (_PAST - step) * _STEP_S))
     status._names = names
     backend.board.past.clear()
+    share = len(names) / 2
     for point in watched:
-        share = len(names) / 2
-        backend.board.past.append(
-            type(point)(point[0], int(point.ready * share), *(rate * share for rate in point[2:]))
-        )
+        ready, *rates = (each and each * share for each in point[1:])
+        backend.board.past.append(type(point)(point.time_s, int(ready or 0), *rates))
     status.move(_PAST)
     await backend.board.look_now()
 

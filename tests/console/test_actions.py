@@ -124,7 +124,7 @@ async def test_failures_have_a_page_of_their_own(console: Console) -> None:
     assert answer.status == 404
     assert "no such queue" in await answer.text()
     console.backend.fake.queue.side_effect = NoAnswer("no worker answered")
-    answer = await console.get("/queue/state?name=orders", **{"HX-Request": "true"})
+    answer = await console.get("/queue/state?name=nobody", **{"HX-Request": "true"})
     assert (answer.status, await answer.text()) == (504, "no worker answered")
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,9 @@ import pytest
 from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.test_web import free_port
-from tests.chaos.harness import Application, command, environment
+from tests.chaos.harness import Application
 from tests.console.browser import MODES, WAIT_S, Browser, needs_chromium
-from tests.console.harness import TOKEN
+from tests.console.harness import TOKEN, console_process
 from tests.console.made_up import serve_made_up
 
 pytestmark = [
@@ -43,13 +41,6 @@ def take_picture(browser: Browser, name: str) -> None:
 
         image = Image.open(BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
         image.quantize(96).save(Path(PICTURES, f"console-{name}.png"), optimize=True)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    started = Browser()
-    yield started
-    started.driver.quit()
 
 
 # --- 10,000 made-up queues ------------------------------------------------------------------------
@@ -88,7 +79,8 @@ PAGES = [
     ("overview", "/", "10,000 queues"),
     ("queue", "/queue?name=orders", "Ready"),
     ("message", "/message?queue=orders&id=order-1041", "Body"),
-    ("dead", "/dead", "order-1043"),
+    ("dead", "/dead", "order-943"),
+    ("gone", "/message?queue=orders&id=order-943&kind=dead&record=0:17", "Preview a redrive"),
     ("redrive", "/redrive?kind=dead&record=0:17", "Send 1 message again?"),
     ("transactions", "/transactions", "transfer-77"),
     ("login", "/login", "Token"),
@@ -173,7 +165,7 @@ def live(
     running.worker_base = f"http://127.0.0.1:{worker_port}/console"
     try:
         asyncio.run(_until_ready(running))
-        with _console(app) as base:
+        with console_process(app) as base:
             running.base = base
             yield running
     finally:
@@ -183,30 +175,6 @@ def live(
 async def _until_ready(live: Live) -> None:
     async with Admin(**live.where) as admin:
         await admin.queues()
-
-
-@contextmanager
-def _console(app: Application) -> Iterator[str]:
-    """`ringfaust console` in a process of its own."""
-    port = free_port()
-    arguments = command(
-        "console", "--config", app.config_dir, "--port", str(port), "--allow-changes"
-    )
-    process = subprocess.Popen(
-        arguments, env=environment() | {"RINGFAUST_CONSOLE_TOKEN": TOKEN}, text=True,
-        stdout=subprocess.PIPE, cwd=app.folder,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        assert f"http://127.0.0.1:{port}/console/" in said
-        assert TOKEN not in said
-        yield f"http://127.0.0.1:{port}/console"
-        process.terminate()
-        assert process.wait(WAIT_S) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_without_permission_nothing_can_be_changed(browser: Browser, live: Live) -> None:
@@ -345,6 +313,13 @@ def _redrive(browser: Browser, live: Live) -> None:
     asyncio.run(reject())
     browser.open("/dead")
     browser.until_shown("not today")
+    browser.one("a[data-row]").click()
+    browser.until_shown("<b>bold</b>")  # its body
+    browser.until_shown("Preview a redrive")
+    browser.open("/dead")
+    browser.find_and_run("document.querySelector('a.button').click()")
+    browser.until_shown("Send 1 message again?")
+    browser.open("/dead")
     browser.one("input[name=record]").click()
     browser.run("document.querySelector('form[action=\"/console/redrive\"] button').click()")
     browser.until_shown("Send 1 message again?")

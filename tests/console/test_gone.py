@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from html import unescape
 from unittest.mock import AsyncMock, call, create_autospec
+from urllib.parse import parse_qsl
 
 import pytest
 
 from ringfaust.client.inspected import Excerpt
-from ringfaust.console.redriving import GoneMessage, Preview, Redriver
+from ringfaust.console.redriving import AllBefore, GoneMessage, Preview, Redriver
+from ringfaust.protocol.dead import DeadFilter
+from ringfaust.redrive.reader import Cursor
 from tests.console.harness import HOSTILE, Console, console_of, queue_row
 
 
@@ -53,18 +59,79 @@ async def test_messages_are_searched_and_escaped(console: Console, kind: str) ->
         reason="rejected",
         selector="priority>4",
         since_ms=0,
+        before=None,
     )
 
 
 async def test_a_preview_says_what_would_happen_and_sends_nothing(console: Console) -> None:
     text = await console.text("/redrive?kind=dead&record=0:17&record=1:4")
     for said in (
-        "Send 1 message again?", "3 of the selected were redriven before",
+        "Send 1 message again?", "3 of them were redriven before",
         "m-2 cannot be sent: it was redriven 5 times", "The ring of orders lacks room: 4 of its",
     ):  # fmt: skip
         assert said in text
     assert redriver(console).preview.call_args.args[:2] == ("dead", [(0, 17), (1, 4)])
     redriver(console).send.assert_not_called()
+
+
+async def test_pages_go_on_without_end(console: Console) -> None:
+    """A page that is full leads to those before its last one."""
+    assert "Older" not in await console.text("/dead?hours=all")
+    full = [replace(gone(f"m-{n}"), time_ms=5_000 + n, position=(1, n)) for n in range(50)]
+    redriver(console).latest.return_value = [*reversed(full)]
+    text = await console.text("/dead?hours=all&reason=rejected")
+    assert "/console/dead?reason=rejected&amp;hours=all&amp;before=5000.0.1" in text
+    await console.text("/dead?hours=all&before=5000.0.1")
+    assert redriver(console).latest.call_args.kwargs["before"] == (5_000, 0, 1)
+    for wrong in ("5", "a.b.c", "1.2.3.4", "9999999999999999999.1.1"):
+        assert (await console.get(f"/dead?before={wrong}")).status == 400
+
+
+async def test_all_that_match_are_redriven_up_to_the_newest_of_the_page(console: Console) -> None:
+    """Those that die after the page was shown are not meant."""
+    text = await console.text("/dead?queue=orders&reason=rejected&hours=all")
+    found = re.search(r'href="(/console/redrive\?[^"]*all=[^"]*)"', text)
+    assert found is not None
+    asked = unescape(found[1]).removeprefix("/console")
+    preview = await console.text(asked)
+    wanted = AllBefore(DeadFilter(ids=[], queue="orders", reason="rejected"), Cursor(5_000, 17, 1))
+    assert redriver(console).preview.call_args.args[:2] == ("dead", wanted)
+    assert 'name="all" value="5000.17.1"' in preview
+    await console.log_in()
+    fields = dict(parse_qsl(asked.partition("?")[2]))
+    assert (await console.post("/redrive", fields)).status == 303
+    assert redriver(console).send.call_args.args[:2] == ("dead", wanted)
+    for wrong in ("all=5", "all=5.1.1&since=x"):
+        assert (await console.get(f"/redrive?kind=dead&{wrong}")).status == 400
+
+
+async def test_a_message_that_is_gone_shows_its_body_its_headers_and_a_redrive(
+    console: Console,
+) -> None:
+    headers = {"colour": Excerpt(start=b"red", size_bytes=3)}
+    redriver(console).at.return_value = replace(gone(), headers=headers)
+    text = await console.text("/message/gone?queue=orders&id=m-1&kind=evicted&record=0:17")
+    redriver(console).at.assert_called_once_with("evicted", (0, 17), 100_000)
+    assert HOSTILE not in text
+    for said in (
+        "Evicted: rejected",
+        "colour",
+        "red",
+        "&lt;script&gt;",
+        'action="/console/redrive"',
+    ):
+        assert said in text
+    text = await console.text("/message/gone?id=m-1")  # in both topics
+    assert "Dead: rejected" in text
+    assert "Evicted: rejected" in text
+    redriver(console).latest.return_value = []
+    assert "neither dead nor evicted" in await console.text("/message/gone?id=m-1")
+
+
+async def test_the_page_of_a_message_that_is_in_no_queue_looks_for_it(console: Console) -> None:
+    console.backend.fake.message.return_value = None
+    text = await console.text("/message?queue=orders&id=m-1&kind=dead&record=0:17")
+    assert "/console/message/gone?queue=orders&amp;id=m-1&amp;kind=dead&amp;record=0%3A17" in text
 
 
 async def test_a_redrive_needs_permission(console: Console) -> None:

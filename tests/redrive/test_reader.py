@@ -13,7 +13,7 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.dead import DeadFilter, DeadMessage
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.redrive import reader as reading
-from ringfaust.redrive.reader import DeadReader
+from ringfaust.redrive.reader import Cursor, DeadReader
 from tests.records import new_record
 
 FROM_MS = 1_000_000_000_000
@@ -116,6 +116,25 @@ async def test_the_latest_are_merged_by_time_over_partitions_of_different_pace()
 async def test_the_latest_of_many_at_the_same_time_are_the_last() -> None:
     looks, _ = reader([record(n, FROM_MS) for n in range(100)])
     assert ids(await looks.latest(DeadFilter(), 3)) == ["m97", "m98", "m99"]
+
+
+async def test_those_before_another_are_read_page_by_page_without_the_rest() -> None:
+    logs = [[record(2 * n + start, FROM_MS + n // 3) for n in range(100)] for start in (0, 1)]
+    looks, _ = reader(*logs)
+    whole = await looks.latest(DeadFilter(), 1_000)
+    paged: list[DeadMessage] = []
+    while page := await looks.latest(DeadFilter(), 7, Cursor.of(paged[0]) if paged else None):
+        paged = [*page, *paged]
+    assert ids(paged) == ids(whole)
+    assert len({*ids(paged)}) == 200
+
+
+async def test_what_is_long_after_the_page_is_not_read() -> None:
+    log = [record(n, FROM_MS + n * 1_000_000) for n in range(1_000)]
+    looks, consumer = reader(log)
+    before = Cursor(FROM_MS + 10_000_000, 10, 0)
+    assert ids(await looks.latest(DeadFilter(), 3, before)) == ["m7", "m8", "m9"]
+    assert consumer.read < 30
 
 
 async def test_a_rare_one_is_found_far_behind() -> None:

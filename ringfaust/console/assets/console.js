@@ -59,9 +59,20 @@
   document.addEventListener("htmx:responseError", (event) => problem(event.detail.xhr.responseText.slice(0, 1000)));
   document.addEventListener("htmx:sendError", () => problem("The console does not answer."));
   document.addEventListener("htmx:afterOnLoad", (event) => { if (event.detail.xhr.status < 400) problem(""); });
+  const SILENT_MS = 20000;
+  let heard = Date.now(), open = false;
   const live = (text) => { if (one("#live").textContent !== text) one("#live").textContent = text; };
-  document.addEventListener("htmx:sseOpen", () => live("live"));
-  document.addEventListener("htmx:sseError", () => live("not live: the connection was lost"));
+  // Each tick says whether the figures are of now; a page that hears no tick says so by itself.
+  function tell() {
+    const silent = one("[sse-connect]") && Date.now() - heard > SILENT_MS;
+    document.body.classList.toggle("old", Boolean(silent));
+    if (silent) live(`not live: the console has said nothing since ${new Date(heard).toLocaleTimeString("en-GB")}`);
+    else if (open) live(one("#state.old") ? "not live: no news" : "live");
+  }
+  setInterval(tell, 1000);
+  document.addEventListener("htmx:sseOpen", () => { open = true; heard = Date.now(); tell(); });
+  document.addEventListener("htmx:sseMessage", () => { heard = Date.now(); });
+  document.addEventListener("htmx:sseError", () => { open = false; live("not live: the connection was lost"); });
 
   // --- charts -----------------------------------------------------------------------------------
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
