@@ -33,7 +33,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "CHANGELOG",
         ),
         "Integrate": (
-            "docs/client", "docs/handlers", "docs/protocol", "docs/backfill", "docs/redrive",
+            "docs/client", "docs/handlers", "docs/faststream", "docs/protocol", "docs/backfill",
+            "docs/redrive",
         ),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
