@@ -383,7 +383,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
     """
     with locked_data_dir(worker.data_dir):
         used, problems = asyncio.run(checked_configuration(worker, queues))
-        queues, first, note = used
+        queues, first, note = used.queues, used.first, used.note
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
