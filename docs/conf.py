@@ -26,8 +26,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "docs/faq", "docs/glossary",
         ),
         "Deploy": (
-            "docs/install", "docs/operations", "docs/troubleshooting", "docs/configuration",
-            "docs/commands", "docs/cli", "docs/console",
+            "docs/install", "docs/operations", "docs/kafka-services", "docs/troubleshooting",
+            "docs/configuration", "docs/commands", "docs/cli", "docs/console",
             "docs/import", "docs/artemis", "docs/spark", "docs/spark-ring", "docs/spark-plan",
             "docs/performance", "SECURITY",
             "CHANGELOG",

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +118,8 @@ def _checked(folder: Path | None) -> CheckedConfig:
 
 def _compared(worker: WorkerConfig, queues: QueuesConfig) -> tuple[str, list[str]]:
     """How the file compares with the log, and the differences."""
+    import asyncio
+
     from aiokafka.errors import KafkaError
 
     from ringfaust.cli.reach import reached
