@@ -26,14 +26,15 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "docs/faq", "docs/glossary",
         ),
         "Deploy": (
-            "docs/install", "docs/operations", "docs/troubleshooting", "docs/configuration",
-            "docs/commands", "docs/cli", "docs/console", "docs/http-api",
+            "docs/install", "docs/operations", "docs/kafka-services", "docs/troubleshooting",
+            "docs/configuration", "docs/commands", "docs/cli", "docs/console", "docs/http-api",
             "docs/import", "docs/artemis", "docs/spark", "docs/spark-ring", "docs/spark-plan",
             "docs/performance", "SECURITY",
             "CHANGELOG",
         ),
         "Integrate": (
-            "docs/client", "docs/handlers", "docs/protocol", "docs/backfill", "docs/redrive",
+            "docs/client", "docs/handlers", "docs/faststream", "docs/protocol", "docs/backfill",
+            "docs/redrive",
         ),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",

@@ -27,6 +27,7 @@ from ringfaust.client.inspected import (
     MessageDetails,
     QueueDetails,
     QueueSummary,
+    SettingSince,
     XidDetails,
 )
 from ringfaust.client.lifecycles import Trace
@@ -51,6 +52,8 @@ class ShownQueue(QueueDetails):
 
     others: list[QueueDetails]
     """The same of each partition in `also_in`."""
+    since: dict[str, SettingSince]
+    """By setting: which `apply` brought the value that the configuration gives it."""
 
 
 OUTPUTS: dict[str, Any] = {

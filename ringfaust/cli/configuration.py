@@ -7,9 +7,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringfaust.cli.operate import AsJson, print_json, print_table, say
 from ringfaust.cli.parts import ConfigFolder, Servers, group
+from ringfaust.errors import RingfaustError
+
+if TYPE_CHECKING:
+    from ringfaust.config import QueuesConfig, WorkerConfig
 
 config = group("Check the configuration, and show where each setting comes from.")
 
@@ -43,6 +48,10 @@ class CheckedConfig:
     routes: list[CheckedRoute]
     warnings: list[str]
     """Queues whose messages are ordered by arrival alone, and how to avoid it."""
+    log: str
+    """How the file compares with what was applied, or why it was not compared."""
+    differences: list[str]
+    """What `apply` would change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,8 @@ class ShownSetting:
 def config_check(*, folder: ConfigFolder = None, as_json: AsJson = False) -> None:
     """Check queues.yaml, worker.yaml and the settings in the environment.
 
-    Reports every mistake with its file, its line and a suggestion.
+    Reports every mistake with its file, its line and a suggestion. If brokers answer, it also names
+    the differences from the configuration that was applied.
 
     Example: ringfaust config check --config config
     """
@@ -85,6 +95,7 @@ def _checked(folder: Path | None) -> CheckedConfig:
     where = place.folder or shipped("config")
     path = where / "worker.yaml"
     sources = [each.source for each in origins(place.folder)]
+    log, found = _compared(worker_config, queues)
     return CheckedConfig(
         queues_file=str(where / "queues.yaml"),
         worker_file=str(path),
@@ -100,7 +111,32 @@ def _checked(folder: Path | None) -> CheckedConfig:
             for each in queues.routes
         ],
         warnings=order_warnings(worker_config, queues),
+        log=log,
+        differences=found,
     )
+
+
+def _compared(worker: WorkerConfig, queues: QueuesConfig) -> tuple[str, list[str]]:
+    """How the file compares with the log, and the differences."""
+    import asyncio
+
+    from aiokafka.errors import KafkaError
+
+    from ringfaust.cli.reach import reached
+    from ringfaust.config.applied import InUse, configuration_in_use
+
+    async def look() -> InUse:
+        return await configuration_in_use(await reached(worker), queues)
+
+    try:
+        used = asyncio.run(look())
+    except (RingfaustError, KafkaError, OSError, TimeoutError) as error:
+        return f"not compared with the log: {str(error).partition(chr(10))[0]}", []
+    if not used.revision:
+        return "nothing was applied yet: workers use their queues.yaml", []
+    found = [str(each) for each in used.differences]
+    how = "differs from" if found else "is as"
+    return f"{how} revision {used.revision}, which is in effect", found
 
 
 def _print_checked(checked: CheckedConfig) -> None:
@@ -120,6 +156,9 @@ def _print_checked(checked: CheckedConfig) -> None:
     for route in checked.routes:
         how = "through the hop" if route.through_hop else "directly"
         say(f"  {route.topic} -> {route.queue}, {how}")
+    say(f"queues.yaml and the log: {checked.log}")
+    for difference in checked.differences:
+        say(f"  {difference}")
     warn_of_order(checked.warnings)
 
 

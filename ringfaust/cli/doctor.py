@@ -25,6 +25,7 @@ from ringfaust.client import ClientError, StatusReader, WorkerStatus
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.applied import configuration_in_use
+from ringfaust.config.differences import summary
 from ringfaust.config.topics import check_topics, wanted_topics
 from ringfaust.config.worker import machine_bytes
 from ringfaust.core.catalog import Catalog
@@ -103,8 +104,10 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
         yield Finding("configuration", "fail", _reason(error), _remedy(error, worker))
         return
     if used.note:
-        text = "this queues.yaml differs from the configuration that was applied last"
-        remedy = "`ringfaust diff` shows how; `ringfaust apply` puts the file into effect"
+        changes = summary([str(each) for each in used.differences])
+        which = f"revision {used.revision}, which is in effect"
+        text = f"this queues.yaml differs from {which}: {changes}"
+        remedy = "`ringfaust apply` puts the file into effect"
         yield Finding("configuration", "warn", text, remedy)
 
     async def group(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:

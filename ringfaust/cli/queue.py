@@ -31,11 +31,11 @@ from ringfaust.cli.operate import (
 from ringfaust.cli.parts import group
 from ringfaust.core.model import HELD_STATES, TOTALS
 from ringfaust.errors import RingfaustError, suggestion
-from ringfaust.times import age_text
+from ringfaust.times import age_text, time_text
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin
-    from ringfaust.client.inspected import QueueDetails, QueueSummary
+    from ringfaust.client.inspected import QueueDetails, QueueSummary, SettingSince
 
 queue = group("Look at queues and change them.")
 
@@ -119,20 +119,24 @@ def show(
 
     Example: ringfaust queue show orders
     """
-    homes = with_admin(target, lambda admin: admin.homes(name))
+
+    async def look(admin: Admin) -> tuple[Sequence[QueueDetails], Mapping[str, SettingSince]]:
+        return await admin.homes(name), await admin.settings_since(name)
+
+    homes, since = with_admin(target, look)
     if as_json:
-        print_json(asdict(homes[0]) | {"others": homes[1:]})
+        print_json(asdict(homes[0]) | {"others": homes[1:], "since": since})
         return
     for number, found in enumerate(homes):
         if number:
             say("")
-        _print_queue(found)
+        _print_queue(found, since)
     if len(homes) > 1:
         say("")
         warn_of_homes([(each.queue, each.partition) for each in homes])
 
 
-def _print_queue(found: QueueDetails) -> None:
+def _print_queue(found: QueueDetails, since: Mapping[str, SettingSince]) -> None:
     counts = found.counts
     size = found.settings["ring_size"]
     now_ms = int(time.time() * 1000)
@@ -148,7 +152,7 @@ def _print_queue(found: QueueDetails) -> None:
     ])  # fmt: skip
     say("")
     print_fields([(name, counts[name]) for name in TOTALS if counts[name] or name == "added"])
-    if rows := _changed(found.settings, found.own):
+    if rows := _changed(found.settings, found.own, since):
         say("")
         print_table(("setting", "value", "from"), rows)
     if found.consumers:
@@ -162,16 +166,25 @@ def _print_queue(found: QueueDetails) -> None:
         )
 
 
-def _changed(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[object, ...]]:
+def _changed(
+    settings: Mapping[str, Any], own: Mapping[str, Any], since: Mapping[str, SettingSince]
+) -> list[tuple[object, ...]]:
     """The settings that differ from the defaults or were set live: name, value, where from."""
     from ringfaust.core.settings import QueueSpec, written_name  # noqa: PLC0415 - slow to import
 
     defaults = {each.name: each.default for each in fields(QueueSpec)}
     return [
-        (written_name(name), str(value), "set live" if name in own else "configuration")
+        (written_name(name), str(value), "set live" if name in own else _origin(since.get(name)))
         for name, value in settings.items()
-        if name in own or value != defaults.get(name)
+        if name in own or value != defaults.get(name) or name in since
     ]
+
+
+def _origin(since: SettingSince | None) -> str:
+    if since is None:
+        return "configuration"
+    by = f" by {since.who}" if since.who else ""
+    return f"revision {since.revision}, applied{by} at {time_text(since.applied_ms)}"
 
 
 @queue.command("watch")

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Unpack
 
 from ringfaust.client import configuring
-from ringfaust.client.configuring import Applied
+from ringfaust.client.configuring import Applied, NotApplied
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import (
@@ -17,10 +17,12 @@ from ringfaust.client.inspected import (
     Pausable,
     QueueDetails,
     QueueSummary,
+    SettingSince,
     XidDetails,
 )
 from ringfaust.client.locate import UNKNOWN_QUEUE
 from ringfaust.client.resource import AsyncResource
+from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.revisions import Configuration
@@ -284,6 +286,16 @@ class Admin(AsyncResource):
             NotApplied: the configuration topic does not exist.
         """
         return await configuring.applied_revisions(self._connection)
+
+    async def settings_since(self, queue: str) -> dict[str, SettingSince]:
+        """Return since when the configuration gives a queue what `apply` brought, by setting.
+
+        What it gave before the oldest known revision is not among them.
+        """
+        try:
+            return configuring.settings_since(await self.history(), queue)
+        except (NotApplied, BadSetting):
+            return {}  # nothing was applied, or by a newer version, and its workers know best
 
     async def apply(
         self,

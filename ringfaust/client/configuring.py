@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from aiokafka.errors import KafkaError, ProducerFenced
@@ -12,6 +13,7 @@ from aiokafka.errors import KafkaError, ProducerFenced
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
+from ringfaust.client.inspected import SettingSince
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.protocol.revisions import Configuration, revision_rows
@@ -68,6 +70,30 @@ async def applied_revisions(connection: Connection) -> list[Configuration]:
         await stop(consumer)
     if found is None:
         raise NotApplied(f"there is no topic {topic}: `ringfaust topics create` creates it")
+    return found
+
+
+def settings_since(revisions: Sequence[Configuration], queue: str) -> dict[str, SettingSince]:
+    """Since when a queue has the settings that the newest configuration gives it.
+
+    What it had before the oldest of the revisions is left out.
+
+    Raises:
+        BadSetting: a revision is of a newer version.
+    """
+    if not revisions:
+        return {}
+    specs = [asdict(each.catalog().spec(queue, {})) for each in revisions]
+    found = {}
+    for name, value in specs[-1].items():
+        first = len(specs) - 1
+        while first and specs[first - 1][name] == value:
+            first -= 1
+        if first:
+            came = revisions[first]
+            found[name] = SettingSince(
+                revision=came.revision, who=came.who, applied_ms=came.applied_ms
+            )
     return found
 
 

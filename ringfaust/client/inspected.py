@@ -110,6 +110,18 @@ class QueueDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettingSince:
+    """Since when the configuration gives a queue the present value of a setting."""
+
+    revision: int
+    """The `apply` that brought it."""
+    who: str
+    """Who applied it."""
+    applied_ms: int
+    """In ms since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
     """The beginning of a message's key, value or header."""
 

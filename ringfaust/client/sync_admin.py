@@ -66,6 +66,7 @@ class Admin(SyncResource):
     xids = _blocking(AsyncAdmin.xids)
     configuration = _blocking(AsyncAdmin.configuration)
     history = _blocking(AsyncAdmin.history)
+    settings_since = _blocking(AsyncAdmin.settings_since)
     apply = _blocking(AsyncAdmin.apply)
     create_queue = _blocking(AsyncAdmin.create_queue)
     configure = _blocking(AsyncAdmin.configure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ringfaust.config.differences import Difference, differences
 from ringfaust.config.documents import check
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.topics import TopicProblem, check_topics
@@ -24,6 +25,10 @@ class InUse(NamedTuple):
     and of the fingerprint."""
     note: str = ""
     """A warning to print if the file differs from it; otherwise empty."""
+    revision: int = 0
+    """Which one it is; 0: nothing was applied yet."""
+    differences: tuple[Difference, ...] = ()
+    """What `apply` would change of it to have the file in effect."""
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -74,7 +79,9 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
             "effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts the file into "
             "effect"
         )
-    return InUse(queues, queues_of(oldest, topic), note)
+    found = differences(queues.document(), file.document())
+    first = queues_of(oldest, topic)
+    return InUse(queues, first, note, newest.revision, tuple(found))
 
 
 def queues_of(revision: Configuration, topic: str) -> QueuesConfig:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ringfaust.config.documents import ConfigError, ConfigModel, Fault, refuse
+from ringfaust.credentials import (
+    BadCredentials,
+    FileContext,
+    FilePassword,
+    TokenProvider,
+    token_function,
+)
 
 
 class _Secret(str):
@@ -40,15 +46,26 @@ class SecurityConfig(ConfigModel):
     """Certificate of this client (PEM). It needs `key_file`."""
     key_file: _OptionalPath = None
     """Key of this client's certificate (PEM), unencrypted."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """How the password is proven to the brokers."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "PLAIN"
+    """How the password is proven to the brokers. OAUTHBEARER needs `token_function` in place of
+    user and password."""
     username: str | None = None
     """User of the brokers, with SASL."""
     password_env: str | None = Field(default=None, repr=False)
     """Name of the environment variable that holds the password."""
     password_file: _OptionalPath = None
     """File that holds the password, such as a secret of Docker or Kubernetes. A newline at its end
-    does not belong to the password."""
+    does not belong to the password. It is read for each new connection, like the certificates."""
+    token_function: str | None = None
+    """MODULE:FUNCTION that returns a token for OAUTHBEARER, for each new connection.
+    `ringfaust.credentials:msk_iam_token` is for Amazon MSK."""
+
+    @field_validator("token_function")
+    @classmethod
+    def _names_a_function(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[\w.]+:\w+", name):
+            raise refuse("must be MODULE:FUNCTION, such as shop.tokens:token")
+        return name
 
     @field_validator("password_env")
     @classmethod
@@ -74,7 +91,15 @@ class SecurityConfig(ConfigModel):
             )
         if len(passwords) > 1:
             raise refuse("password_env and password_file exclude each other: set one of them")
-        if self.protocol.startswith("SASL") and len(sasl) < 2:
+        if self._takes_token:
+            if sasl or not self.token_function:
+                raise refuse(
+                    "OAUTHBEARER needs token_function, and neither user nor password",
+                    "sasl_mechanism",
+                )
+        elif self.token_function:
+            raise refuse("is for sasl_mechanism OAUTHBEARER with SASL_SSL", "token_function")
+        elif self.protocol.startswith("SASL") and len(sasl) < 2:
             raise refuse(
                 f"protocol {self.protocol} needs username, and password_file or password_env"
             )
@@ -83,11 +108,15 @@ class SecurityConfig(ConfigModel):
         return self
 
     @property
+    def _takes_token(self) -> bool:
+        return self.protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    @property
     def description(self) -> str:
         """What a broker that refuses the connection might object to, in words; no secret."""
         parts = [f"protocol {self.protocol}"]
         if self.protocol.startswith("SASL"):
-            parts.append("this user and password")
+            parts.append("this token" if self._takes_token else "this user and password")
         if self.protocol.endswith("SSL"):
             parts.append("this certificate" if self.cert_file else "no client certificate")
         return " and ".join(parts)
@@ -95,17 +124,26 @@ class SecurityConfig(ConfigModel):
     def client_options(self) -> dict[str, object]:
         """Return keyword arguments for any aiokafka client. Printing them hides the password.
 
+        Each new connection of the client uses what the files contain by then.
+
         Raises:
-            ConfigError: a certificate cannot be loaded, or there is no password where the settings
-                say.
+            ConfigError: a certificate cannot be loaded, or there is no password or function where
+                the settings say.
         """
         options: dict[str, object] = {"security_protocol": self.protocol}
-        if self.protocol.endswith("SSL"):
-            options["ssl_context"] = self._ssl_context()
-        if self.protocol.startswith("SASL"):
-            options["sasl_mechanism"] = self.sasl_mechanism
-            options["sasl_plain_username"] = self.username
-            options["sasl_plain_password"] = self._password()
+        try:
+            if self.protocol.endswith("SSL"):
+                options["ssl_context"] = FileContext(self.ca_file, self.cert_file, self.key_file)
+            if self.protocol.startswith("SASL"):
+                options["sasl_mechanism"] = self.sasl_mechanism
+            if self._takes_token:
+                function = token_function(self.token_function or "")
+                options["sasl_oauth_token_provider"] = TokenProvider(function)
+            elif self.protocol.startswith("SASL"):
+                options["sasl_plain_username"] = self.username
+                options["sasl_plain_password"] = self._password()
+        except BadCredentials as error:
+            raise _fault(error) from None
         return options
 
     def java_options(self, prefix: str) -> dict[str, str]:
@@ -113,8 +151,11 @@ class SecurityConfig(ConfigModel):
 
         Raises:
             ConfigError: the client's certificate or key cannot be read, Java cannot read its
-                format, or there is no password where the settings say.
+                format, there is no password where the settings say, or tokens come from Python.
         """
+        if self._takes_token:
+            text = "Kafka's Java client cannot call it: Spark needs a user of its own, with SCRAM"
+            raise ConfigError("worker.yaml", [Fault("security.token_function", text)])
         options: dict[str, str] = {"security.protocol": self.protocol}
         if self.ca_file:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}
@@ -134,22 +175,12 @@ class SecurityConfig(ConfigModel):
             }
         return {prefix + name: _Secret(value) for name, value in options.items()}
 
-    def _ssl_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ValueError) as error:
-            raise _cannot_load("ca_file", self.ca_file, error) from None
-        if self.cert_file:
-            try:
-                # With an empty password, an encrypted key is an error instead of a prompt.
-                context.load_cert_chain(self.cert_file, self.key_file, password="")
-            except (OSError, ValueError) as error:
-                raise _cannot_load("cert_file", self.cert_file, error) from None
-        return context
-
-    def _password(self) -> _Secret:
+    def _password(self) -> str:
         if self.password_file:
-            return _Secret(_password_in(self.password_file))
+            try:
+                return FilePassword(self.password_file)
+            except BadCredentials as error:
+                raise _fault(error) from None
         password = os.environ.get(self.password_env or "")
         if not password:
             raise ConfigError(
@@ -183,21 +214,13 @@ def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
     return text
 
 
-def _password_in(path: Path) -> str:
-    try:
-        password = path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        raise _cannot_load("password_file", path, ValueError("not UTF-8 text")) from None
-    except OSError as error:
-        raise _cannot_load("password_file", path, error) from None
-    if not password:
-        raise _cannot_load("password_file", path, ValueError("the file is empty"))
-    return password
-
-
 def _jaas_quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def _fault(error: BadCredentials) -> ConfigError:
+    return ConfigError("worker.yaml", [Fault(f"security.{error.file}", str(error))])
 
 
 def _cannot_load(field: str, path: Path | None, error: Exception) -> ConfigError:

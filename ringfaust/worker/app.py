@@ -16,6 +16,7 @@ from typing import Any
 
 import faust
 from aiokafka.errors import KafkaError
+from faust.auth import OAuthCredentials
 from faust.types import TP, StreamT
 from rocksdict import Cache
 
@@ -353,6 +354,9 @@ def _credentials(worker: WorkerConfig) -> Any:
     """The security settings as Faust's credentials; None for plain text."""
     options: Mapping[str, Any] = worker.security.client_options()
     context = options.get("ssl_context")
+    if "sasl_oauth_token_provider" in options:
+        provider = options["sasl_oauth_token_provider"]
+        return OAuthCredentials(oauth_cb=provider, ssl_context=context)
     if "sasl_mechanism" in options:
         return faust.SASLCredentials(
             username=options["sasl_plain_username"],
@@ -383,7 +387,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
     """
     with locked_data_dir(worker.data_dir):
         used, problems = asyncio.run(checked_configuration(worker, queues))
-        queues, first, note = used
+        queues, first, note = used.queues, used.first, used.note
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings

@@ -108,6 +108,7 @@ class Operator:
             "application": app.worker_config.application,
         }
         self.place = f"application {app.worker_config.application} at {app.servers}"
+        self.app = app
         self._folder = str(app.config_dir)
         self.worked: set[str] = set()
         self.printed_json: set[str] = set()
@@ -477,6 +478,35 @@ def test_the_configuration_is_compared_applied_and_listed(operator: Operator) ->
     assert "nothing differs from revision 0" in operator.run("apply", "--yes")
     assert operator.json("history") == []
     assert "nothing was applied yet" in operator.run("history")
+    assert "nothing was applied yet" in operator.json("config", "check")["log"]
+
+
+def test_what_differs_from_the_log_is_named_and_then_since_when_it_counts(
+    operator: Operator,
+) -> None:
+    def changed(ring_size: int) -> None:
+        queues = QUEUES["queues"] | {"orders": {"ring_size": ring_size}}
+        operator.app.write("queues.yaml", QUEUES | {"queues": queues})
+
+    changed(4)
+    assert operator.json("apply", "--yes", "--by", "ann")["revision"] == 1
+    changed(5)
+    difference = "~ queues orders  ring_size: 4 -> 5"
+    checked = operator.json("config", "check")
+    assert checked["log"] == "differs from revision 1, which is in effect"
+    assert checked["differences"] == [difference]
+    assert f"\n  {difference}\n" in operator.run("config", "check")
+    found = {each["check"]: each["text"] for each in operator.json("doctor")}
+    assert found["configuration"].endswith(f"revision 1, which is in effect: {difference}")
+    since = operator.json("queue", "show", "orders")["since"]
+    assert {name: (each["revision"], each["who"]) for name, each in since.items()} == {
+        "ring_size": (1, "ann")
+    }  # fmt: skip
+    lines = [each.split() for each in operator.run("queue", "show", "orders").splitlines()]
+    (line,) = [each for each in lines if each[:1] == ["ring_size"]]
+    assert line[1:8] == ["4", "revision", "1,", "applied", "by", "ann", "at"]
+    changed(4)
+    assert operator.json("config", "check")["log"] == "is as revision 1, which is in effect"
 
 
 def test_every_operators_command_has_run(

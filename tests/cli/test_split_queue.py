@@ -16,6 +16,7 @@ from ringfaust.cli import reach
 from ringfaust.cli.main import main
 from ringfaust.client import Admin
 from ringfaust.config import WorkerConfig
+from ringfaust.core.catalog import Configuration
 from tests.client.test_admin import Joined
 
 
@@ -33,7 +34,11 @@ def joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Joined:
 
     async def is_answered(_: WorkerConfig) -> None: ...
 
+    async def history(_: Admin) -> list[Configuration]:
+        return []
+
     monkeypatch.setattr(client, "Admin", made)
+    monkeypatch.setattr(Admin, "history", history)
     monkeypatch.setattr(reach, "reached", reached)
     monkeypatch.setattr(reach, "check_worker", is_answered)
     monkeypatch.chdir(tmp_path)

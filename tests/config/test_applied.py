@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ringfaust.client.configuring import settings_since
 from ringfaust.config import ConfigError, QueuesConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.applied import newest_of
@@ -25,7 +26,7 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
-    assert newest_of([], file, "t") == (file, file, "")
+    assert newest_of([], file, "t") == (file, file, "", 0, ())
 
 
 def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
@@ -35,7 +36,24 @@ def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
     assert (found.queues, found.first) == (second, first)
     assert "differs from revision 1, which ann applied at 2023-11-14" in found.note
     assert "`ringfaust apply` puts the file into effect" in found.note
+    assert (found.revision, list(map(str, found.differences))) == (
+        1, ["~ queues q  ring_size: 4 -> 3"]
+    )  # fmt: skip
     assert newest_of(known, second, "t").note == ""
+
+
+def test_a_setting_has_its_value_since_the_revision_that_brought_it() -> None:
+    sizes = ({"ring_size": 3}, {"ring_size": 4}, {"ring_size": 4, "max_attempts": 2})
+    known = [revision(number, queues(**fields)) for number, fields in enumerate(sizes)]
+    since = settings_since(known, "q")
+    assert {name: each.revision for name, each in since.items()} == {
+        "ring_size": 1, "max_attempts": 2
+    }  # fmt: skip
+    assert since["ring_size"].who == "ann"
+    assert (
+        settings_since([*known, revision(3, queues(ring_size=3))], "q")["ring_size"].revision == 3
+    )
+    assert settings_since(known[:1], "q") == settings_since([], "q") == {}
 
 
 def test_a_worker_with_any_file_has_the_fingerprint_of_those_that_run() -> None:

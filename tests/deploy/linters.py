@@ -27,11 +27,16 @@ COMPOSED: Sequence[Sequence[str | Path]] = (
 )
 """The files that are used together, as arguments."""
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+KEDA = DEPLOY / "keda"
+SCALED = KEDA / "scale.yaml"
+HANDLERS = KEDA / "handlers.yaml"
 SPARK = DEPLOY / "spark"
 SPARK_APPLICATIONS = sorted(SPARK.glob("*.yaml"))
 BUNDLE = SPARK / "databricks" / "databricks.yml"
 _SPARK_APPLICATION_SCHEMA = Path(__file__).with_name("sparkapplication.schema.json")
 """From the operator's CRD v1beta2, without descriptions and the schemas of pods."""
+_SCALED_OBJECT_SCHEMA = Path(__file__).with_name("scaledobject.schema.json")
+"""The fields of KEDA's CRD v1alpha1 that are used here, and their neighbours."""
 _SECONDS = 120
 HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 GO_TOOLS = Path.home() / ".cache" / "ringfaust" / "go-tools"
@@ -65,7 +70,7 @@ def promtool() -> str:
 
 def manifests() -> str:
     """Validate the manifests against the schemas of Kubernetes."""
-    return _validated(*MANIFESTS)
+    return _validated(*MANIFESTS, HANDLERS)
 
 
 def helm() -> str:
@@ -125,11 +130,21 @@ def systemd() -> str:
 
 def spark_applications() -> str:
     """Validate the SparkApplications against the schema of their operator."""
-    validator = Draft202012Validator(json.loads(_SPARK_APPLICATION_SCHEMA.read_text()))
+    return _fits(_SPARK_APPLICATION_SCHEMA, *SPARK_APPLICATIONS)
+
+
+def scaled_objects() -> str:
+    """Validate what KEDA gets."""
+    return _fits(_SCALED_OBJECT_SCHEMA, SCALED)
+
+
+def _fits(schema: Path, *files: Path) -> str:
+    validator = Draft202012Validator(json.loads(schema.read_text()))
     return "\n".join(
         f"{path.name}: {error.json_path}: {error.message}"
-        for path in SPARK_APPLICATIONS
-        for error in validator.iter_errors(yaml.safe_load(path.read_text()))
+        for path in files
+        for document in yaml.safe_load_all(path.read_text())
+        for error in validator.iter_errors(document)
     )
 
 
@@ -163,6 +178,7 @@ LINTERS: Mapping[str, Callable[[], str]] = {
     "helm lint": helm,
     "systemd-analyze verify": systemd,
     "schema of SparkApplication": spark_applications,
+    "schema of ScaledObject": scaled_objects,
     "databricks-bundles": bundle,
 }
 """Each returns what it has found; empty: nothing."""

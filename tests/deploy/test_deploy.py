@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ import yaml
 
 from ringfaust.cli.main import main
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.core.model import HELD_STATES
+from ringfaust.kafka.names import worker_group
 from tests.deploy.linters import (
     BUNDLE,
     CHART,
+    HANDLERS,
     LINTERS,
     MANIFESTS,
+    ROOT,
+    SCALED,
     SERVICE,
     SPARK_APPLICATIONS,
     Missing,
@@ -62,6 +68,30 @@ def _parses(arguments: list[str]) -> None:
     while hasattr(command, "commands"):
         command, arguments = command.commands[arguments[0]], arguments[1:]
     command.make_context("ringfaust", list(arguments))
+
+
+def test_keda_scales_what_the_manifests_have_by_what_ringfaust_says() -> None:
+    workers, handlers = yaml.safe_load_all(SCALED.read_text())
+    data = manifests()["ConfigMap"]["data"]
+    worker = WorkerConfig.model_validate(yaml.safe_load(data["worker.yaml"]))
+    queues = QueuesConfig.model_validate(yaml.safe_load(data["queues.yaml"]))
+    target = workers["spec"]["scaleTargetRef"]
+    assert manifests()[target["kind"]]["metadata"]["name"] == target["name"]
+    assert workers["spec"]["maxReplicaCount"] == worker.partitions
+    lag = [each["metadata"] for each in workers["spec"]["triggers"]]
+    assert {each["topic"] for each in lag} == {each.topic for each in queues.routes}
+    assert {each["consumerGroup"] for each in lag} == {worker_group(worker.application)}
+    assert {each["bootstrapServers"] for each in lag} == {worker.bootstrap_servers}
+    app = yaml.safe_load(HANDLERS.read_text())
+    assert app["metadata"]["name"] == handlers["spec"]["scaleTargetRef"]["name"]
+    assert app["spec"].get("replicas") is None, "it is KEDA's"
+    (container,) = app["spec"]["template"]["spec"]["containers"]
+    _parses(container["args"])
+    (ready,) = [each["metadata"]["query"] for each in handlers["spec"]["triggers"]]
+    found = re.fullmatch(r'sum\((\w+)\{queue="(\w+)",state="(\w+)"\}\)', ready)
+    assert found is not None
+    assert found[1] in (ROOT / "ringfaust" / "worker" / "observe" / "metrics.py").read_text()
+    assert found[2] in queues.queues and found[3] in HELD_STATES
 
 
 def test_the_values_of_the_chart_are_valid() -> None:

@@ -147,6 +147,8 @@ def test_each_module_of_a_small_wheel_runs_with_what_is_declared(
 ) -> None:
     missing = undeclared(wheels[name], tmp_path, project(name)["dependencies"])
     optional = {"ringfaust.core.selector.grammar": "lark"} if name == "ringfaust-client" else {}
+    for_faststream = [each for each in missing if each.startswith("ringfaust.faststream")]
+    assert {missing.pop(each) for each in for_faststream} <= {"faststream"}
     assert missing == optional
 
 
@@ -157,10 +159,11 @@ def test_only_what_needs_an_extra_does_not_run_without_it(
     missing = undeclared(wheels["ringfaust"], tmp_path / "without", own["dependencies"])
     assert missing.pop("ringfaust.testing.pytest_plugin") == "pytest"  # which alone loads it
     rooms = {".".join(module.split(".")[:2]) for module in missing}
-    assert rooms <= {"ringfaust.spark", "ringfaust.demo", "ringfaust.cli"}
+    assert rooms <= {"ringfaust.spark", "ringfaust.demo", "ringfaust.cli", "ringfaust.faststream"}
     assert not {"ringfaust.cli.main", "ringfaust.demo", "ringfaust.spark"} & missing.keys()
     extras = own["optional-dependencies"]
-    everything = [*own["dependencies"], *extras["spark"], *extras["top"], *extras["demo"], "pytest"]
+    wanted = sum((extras[each] for each in ("spark", "top", "demo", "faststream")), ["pytest"])
+    everything = [*own["dependencies"], *wanted]
     assert not undeclared(wheels["ringfaust"], tmp_path / "with", everything)
 
 
@@ -225,8 +228,8 @@ def asked(name: str, *extras: str) -> dict[str, Requirement]:
 
 
 def test_all_distributions_ask_for_the_same_releases() -> None:
-    everything = asked("ringfaust", "otel", "spark")
-    for own in (asked("ringfaust-client", "otel"), asked("ringfaust-spark")):
+    everything = asked("ringfaust", "faststream", "otel", "spark")
+    for own in (asked("ringfaust-client", "faststream", "otel"), asked("ringfaust-spark")):
         assert own == {name: everything[name] for name in own}
     assert (
         asked("ringfaust-spark").keys()
