@@ -11,6 +11,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from aiohttp import web
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oidc.core import CodeIDToken
+from httpx2 import HTTPError
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
 from yarl import URL
 
 from ringfaust.config.documents import ConfigError, Fault
@@ -18,19 +25,8 @@ from ringfaust.config.oidc import OidcConfig
 from ringfaust.console.access import COOKIE, SESSION_S, Role, set_cookie
 from ringfaust.console.context import CONSOLE, SESSION, asked, local, page
 from ringfaust.console.rendering import PREFIX
-from ringfaust.errors import MissingExtra, RingfaustError
+from ringfaust.errors import RingfaustError
 from ringfaust.visible import visible
-
-try:
-    from authlib.integrations.base_client import OAuthError
-    from authlib.integrations.httpx_client import AsyncOAuth2Client
-    from authlib.oidc.core import CodeIDToken
-    from httpx2 import HTTPError
-    from joserfc import jwt
-    from joserfc.errors import JoseError
-    from joserfc.jwk import KeySet
-except ImportError:
-    raise MissingExtra("web.oidc", ["authlib", "httpx2"], "oidc") from None
 
 ROUTES = web.RouteTableDef()
 LOGIN_COOKIE = "ringfaust-login"

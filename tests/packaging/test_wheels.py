@@ -156,11 +156,13 @@ def test_only_what_needs_an_extra_does_not_run_without_it(
     own = project("ringfaust")
     missing = undeclared(wheels["ringfaust"], tmp_path / "without", own["dependencies"])
     assert missing.pop("ringfaust.testing.pytest_plugin") == "pytest"  # which alone loads it
+    assert missing.pop("ringfaust.console.oidc") == "authlib"
     rooms = {".".join(module.split(".")[:2]) for module in missing}
     assert rooms <= {"ringfaust.spark", "ringfaust.demo", "ringfaust.cli"}
     assert not {"ringfaust.cli.main", "ringfaust.demo", "ringfaust.spark"} & missing.keys()
     extras = own["optional-dependencies"]
-    everything = [*own["dependencies"], *extras["spark"], *extras["top"], *extras["demo"], "pytest"]
+    everything = [*own["dependencies"], *extras["spark"], *extras["top"], *extras["demo"], *extras["oidc"],
+                  "pytest"]  # fmt: skip
     assert not undeclared(wheels["ringfaust"], tmp_path / "with", everything)
 
 
