@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
+from importlib.util import find_spec
 from urllib.parse import quote
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from ringfaust.console.api import API_PREFIX, api_app
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import MissingExtra, RingfaustError
 
 _MOST_BYTES = 65_536
 """Largest form."""
@@ -92,8 +93,9 @@ def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
     app.cleanup_ctx.append(_lifetime)
     app.router.add_static(ASSETS_PATH, ASSETS)
     if options.oidc is not None:
-        # authlib belongs to the extra oidc.
-        from ringfaust.console import oidc  # noqa: PLC0415
+        if missing := [name for name in ("authlib", "httpx2") if not find_spec(name)]:
+            raise MissingExtra("web.oidc", missing, "oidc")
+        from ringfaust.console import oidc  # noqa: PLC0415 - an extra
 
         app[oidc.PROVIDER] = oidc.Provider(options.oidc, options.public_url)
         app.add_routes(oidc.ROUTES)

@@ -11,26 +11,22 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from aiohttp import web
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oidc.core import CodeIDToken
+from httpx2 import HTTPError
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
 from yarl import URL
 
 from ringfaust.config.documents import ConfigError, Fault
-from ringfaust.config.oidc import OidcConfig
+from ringfaust.config.oidc import OidcConfig, http_url
 from ringfaust.console.access import COOKIE, SESSION_S, Role, set_cookie
 from ringfaust.console.context import CONSOLE, SESSION, asked, local, page
 from ringfaust.console.rendering import PREFIX
-from ringfaust.errors import MissingExtra, RingfaustError
+from ringfaust.errors import RingfaustError
 from ringfaust.visible import visible
-
-try:
-    from authlib.integrations.base_client import OAuthError
-    from authlib.integrations.httpx_client import AsyncOAuth2Client
-    from authlib.oidc.core import CodeIDToken
-    from httpx2 import HTTPError
-    from joserfc import jwt
-    from joserfc.errors import JoseError
-    from joserfc.jwk import KeySet
-except ImportError:
-    raise MissingExtra("web.oidc", ["authlib", "httpx2"], "oidc") from None
 
 ROUTES = web.RouteTableDef()
 LOGIN_COOKIE = "ringfaust-login"
@@ -38,6 +34,8 @@ _LOGIN_S = 600
 _TIMEOUT_S = 10.0
 _LEEWAY_S = 60
 _NAME_CHARS = 200
+_BACK_CHARS = 1_000
+"""Longest address to go back to. Browsers drop cookies of more than 4,096 bytes."""
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA")  # fmt: skip
 """With a public key only: a token signed with a shared secret or not at all is refused."""
@@ -114,6 +112,8 @@ class Provider:
                 client, f"{self._issuer}/.well-known/openid-configuration"
             )
             named = str(found["issuer"]).rstrip("/")
+            for needed in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                http_url(found[needed])
         except (HTTPError, KeyError, ValueError, TypeError) as error:
             raise LoginFailed(
                 f"The provider {self._issuer} cannot be used: {visible(str(error))[:200]}"
@@ -145,7 +145,8 @@ class Provider:
     def _role(self, claims: Mapping[str, Any]) -> tuple[Role, str]:
         """The role that the claims give, and the user's name."""
         config = self._config
-        name = next(claims[each] for each in _NAMES if isinstance(claims.get(each), str))
+        names = (claims[each] for each in _NAMES if isinstance(claims.get(each), str))
+        name = next(names, "A user without a name")
         user = visible(name)[:_NAME_CHARS]
         given = claims.get(config.claim)
         listed = given if isinstance(given, list) else [given]
@@ -160,7 +161,7 @@ class Provider:
 
 
 _NAMES = ("preferred_username", "email", "sub")
-"""Claims that name a user, the clearest first. `sub` is always there."""
+"""Claims that name a user, the clearest first."""
 
 
 async def _get(client: Any, address: str) -> Any:
@@ -192,7 +193,8 @@ async def begin(request: web.Request) -> web.StreamResponse:
     """Send a browser to the provider."""
     provider = _provider(request)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-    begun = Begun(state, nonce, verifier, local(asked(request, "back")))
+    back = asked(request, "back")
+    begun = Begun(state, nonce, verifier, local(back if len(back) <= _BACK_CHARS else ""))
     try:
         response = web.HTTPFound(URL(await provider.address(begun), encoded=True))
     except LoginFailed as error:

@@ -32,6 +32,7 @@ class Provider:
         self.signs = "own"
         """own, stranger, or shared: with the client's secret."""
         self.calls_itself = self.issuer
+        self.authorizes: Any = f"{self.issuer}/authorize"
         self._codes: dict[str, dict[str, str]] = {}
 
     async def authorize(self, request: web.Request) -> web.StreamResponse:
@@ -80,7 +81,7 @@ class Provider:
         return web.json_response(
             {
                 "issuer": self.calls_itself,
-                "authorization_endpoint": f"{self.issuer}/authorize",
+                "authorization_endpoint": self.authorizes,
                 "token_endpoint": f"{self.issuer}/token",
                 "jwks_uri": f"{self.issuer}/keys",
             }

@@ -210,6 +210,16 @@ async def test_a_provider_that_is_another_or_down_is_named(login: Login) -> None
     answer = await login.get(f"{login.console.origin}/console/oidc")
     assert answer.status == 403
     assert "calls itself https://evil.example" in await answer.text()
+    login.provider.calls_itself, login.provider.authorizes = login.provider.issuer, "javascript:x"
+    answer = await login.get(f"{login.console.origin}/console/oidc")
+    assert answer.status == 403
+    assert "cannot be used" in await answer.text()
+
+
+async def test_a_long_way_back_does_not_break_the_login(login: Login) -> None:
+    login.provider.claims |= {"groups": ["ops"]}
+    answer = await login.log_in("/console/" + "x" * 3_000)
+    assert (answer.status, answer.headers["Refresh"]) == (200, "0; url=/console/")
 
 
 @pytest.mark.parametrize(
