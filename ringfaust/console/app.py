@@ -11,7 +11,16 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
-from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
+from ringfaust.console import (
+    access,
+    actions,
+    gone_pages,
+    live,
+    message_pages,
+    pages,
+    queue_pages,
+    sending,
+)
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
@@ -62,7 +71,7 @@ def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
     app.on_response_prepare.append(_add_headers)
     app.cleanup_ctx.append(_lifetime)
     app.router.add_static(ASSETS_PATH, ASSETS)
-    for routes in (pages, queue_pages, message_pages, gone_pages, actions, live):
+    for routes in (pages, queue_pages, message_pages, gone_pages, actions, sending, live):
         app.add_routes(routes.ROUTES)
     return app
 
