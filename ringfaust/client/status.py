@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import Unpack
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -70,6 +70,8 @@ class StatusReader(AsyncResource):
         self._following: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._heard_ms = 0
+        self.note: Callable[[int, int, QueueStatus | WorkerStatus | None], None] | None = None
+        """Gets each row that is read from now on, with its partition and offset."""
 
     async def start(self) -> None:
         """Read what was published until now, then begin to follow the topic.
@@ -145,7 +147,9 @@ class StatusReader(AsyncResource):
         fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_READ_RECORDS)
         for tp, records in fetched.items():
             for record in records:
-                self._rows.take(tp.partition, record.key, record.value)
+                row = self._rows.take(tp.partition, record.key, record.value)
+                if self.note is not None:
+                    self.note(tp.partition, record.offset, row)
         if fetched:
             self._moved.set()
             await asyncio.sleep(0)
@@ -232,28 +236,31 @@ class StatusRows:
         """By partition and queue: the revision of the row, and the row. The latest come last."""
         self._partitions: dict[int, None] = {}
 
-    def take(self, partition: int, key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the topic."""
+    def take(
+        self, partition: int, key: bytes | None, value: bytes | None
+    ) -> QueueStatus | WorkerStatus | None:
+        """Take a record of the topic; return the row that it is."""
         what = read_key(key)
         if what is None:
-            return
+            return None
         kind, name = what
         self.revision += 1
         if kind == "worker":
-            row: Any = None if value is None else read_worker_status(name, value)
+            worker = None if value is None else read_worker_status(name, value)
             self.workers.pop(name, None)
-            if row is not None and len(self.workers) < MOST_WORKERS:
-                self.workers[name] = row
-            return
+            if worker is not None and len(self.workers) < MOST_WORKERS:
+                self.workers[name] = worker
+            return worker
         row = None if value is None else read_queue_status(name, partition, value)
         self._queues.pop((partition, name), None)
         if row is None:
-            return
+            return None
         if len(self._queues) >= MOST_QUEUES:
             self.is_truncated = True
-            return
+            return None
         self._partitions[partition] = None
         self._queues[partition, name] = (self.revision, row)
+        return row
 
     def queue(self, name: str) -> QueueStatus | None:
         """The row of a queue.

@@ -13,7 +13,16 @@ from aiokafka.errors import KafkaError
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
 from ringfaust.config.oidc import OidcConfig
-from ringfaust.console import access, actions, gone_pages, live, message_pages, pages, queue_pages
+from ringfaust.console import (
+    access,
+    actions,
+    gone_pages,
+    live,
+    message_pages,
+    pages,
+    queue_pages,
+    sending,
+)
 from ringfaust.console.api import API_PREFIX, api_app
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
@@ -99,7 +108,7 @@ def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
 
         app[oidc.PROVIDER] = oidc.Provider(options.oidc, options.public_url)
         app.add_routes(oidc.ROUTES)
-    for routes in (pages, queue_pages, message_pages, gone_pages, actions, live):
+    for routes in (pages, queue_pages, message_pages, gone_pages, actions, sending, live):
         app.add_routes(routes.ROUTES)
     return app
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from aiokafka.errors import KafkaError
 
@@ -12,6 +13,8 @@ from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.status import StatusReader
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.console.board import Board, Look
+from ringfaust.console.history import History
+from ringfaust.console.points import POINTS, STEP_MS
 from ringfaust.console.redriving import Redriver
 from ringfaust.console.schemas import Schemas
 
@@ -102,8 +105,13 @@ class Backend:
         """Read the status topic; begin again if that fails. What was read stays until then."""
         while True:
             status = StatusReader(**self.options)
+            if not self._has_read.is_set():
+                since_ms = int(time.time() * 1000) - POINTS * STEP_MS
+                status.note = (history := History(since_ms)).note
+                self._board.history = history
             try:
                 await status.start()
+                status.note = None
                 self._board.source = status
                 self._has_read.set()
                 self.trouble = ""

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ringfaust.client.status_rows import (
     QueueRates,
@@ -15,18 +15,16 @@ from ringfaust.client.status_rows import (
     StoppedPartition,
     WorkerStatus,
 )
+from ringfaust.console.history import History
+from ringfaust.console.points import POINTS, STEP_MS, WORKER_SILENT_MS, Point
 from ringfaust.core.model import COUNTS, Counts
 
 PAGE_QUEUES = 50
 """Queues of one page."""
-_LOOK_S = 2.0
 _SHARE = 10
 """A look at all queues may take this part of the time: with more queues, looks become rarer."""
-_POINTS = 300
 BROKERS_SILENT_MS = 4_000
 """Brokers, which are asked every second, are silent if they have not answered for so long."""
-WORKER_SILENT_MS = 10_000
-"""A worker says what it does every 5 seconds: one that has missed that twice is silent."""
 _WATCHED = 64
 """Queues whose past is kept, for a chart: those that were looked at last."""
 _ORDERS = 8
@@ -58,16 +56,6 @@ class StatusSource(Protocol):
     def workers(self) -> list[WorkerStatus]:
         """All workers. May be called in any thread."""
         ...
-
-
-class Point(NamedTuple):
-    """A moment in a chart. None: that was not known then, so the line has a gap."""
-
-    time_s: float
-    ready: int | None = None
-    added: float | None = None
-    acked: float | None = None
-    evicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,8 +302,10 @@ class Board:
 
     source: StatusSource
     look: Look | None = None
-    past: deque[Point] = field(default_factory=lambda: deque(maxlen=_POINTS))
+    past: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS))
     """All queues together."""
+    history: History | None = None
+    """What was before the first look."""
     _watched: OrderedDict[str, deque[Point]] = field(default_factory=OrderedDict)
     _looked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -325,10 +315,12 @@ class Board:
             began_s = time.monotonic()
             await self.look_now()
             took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(_LOOK_S, _SHARE * took_s))
+            await asyncio.sleep(max(STEP_MS / 1000, _SHARE * took_s))
 
     async def look_now(self) -> Look:
         """Look once, in a thread: the event loop must not wait for many queues (R122)."""
+        if self.look is None and self.history is not None:
+            self.past.extend(self.history.points())
         look = self.look = await asyncio.to_thread(self._read)
         totals = look.totals
         is_whole, is_heard = not totals.unheard, bool(look.live_workers)
@@ -360,7 +352,9 @@ class Board:
         """The remembered points of a queue, which are collected from now on."""
         past = self._watched.pop(queue, None)
         if past is None:
-            past = deque(maxlen=_POINTS)
+            past = deque(self.history.points(queue) if self.history else (), maxlen=POINTS)
+            if past:  # from then until now the queue was not looked at
+                past.append(Point(past[-1].time_s + STEP_MS / 1000))
             if len(self._watched) >= _WATCHED:
                 self._watched.popitem(last=False)
         self._watched[queue] = past

@@ -58,7 +58,7 @@ class MadeUpStatus(FixedStatus):
         self._workers = [
             replace(
                 worker_row(f"ringfaust-{number}-{70 + number}-{number}c4f"), time_ms=_now_ms(),
-                lag={0: 12 * number}, partitions=(2 * number, 2 * number + 1),
+                lag={2 * number: 12 * number}, partitions=(2 * number, 2 * number + 1),
             )
             for number in range(3)
         ]  # fmt: skip

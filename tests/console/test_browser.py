@@ -250,8 +250,20 @@ def _steer_a_queue(browser: Browser, live: Live) -> None:
     most.send_keys("1")
     browser.press("/queue/move")
     live.done("Moved 1 message from orders to parked")
+    _send_a_message(browser)
     browser.press("/queue/purge")
     live.done("All ready messages of orders were evicted")
+
+
+def _send_a_message(browser: Browser) -> None:
+    """The route has the queue in a header: without it the page says so."""
+    for headers, said in (("", "no route leads a message"), ("to=orders", "by-hand was sent to")):
+        browser.run("document.querySelector('#send-id').closest('details').open = true")
+        for name, text in (("value", "typed by hand"), ("id", "by-hand"), ("headers", headers)):
+            browser.one(f"#send-{name}").send_keys(text)
+        browser.press("/queue/send")
+        browser.until_shown(said)
+    browser.until(lambda: browser.driver.refresh() or "by-hand" in browser.text("#messages"), "it")
 
 
 def _steer_messages(browser: Browser, live: Live) -> None:
@@ -289,13 +301,21 @@ def _close_a_consumer(browser: Browser, live: Live) -> None:
 
 def _decide_transactions(browser: Browser, live: Live) -> None:
     async def leave(xid: str) -> None:
-        async with TwoPhase(xid, **live.where) as transaction:
+        async with (
+            TwoPhase(xid, **live.where) as transaction,
+            RingProducer(**live.where) as producer,
+        ):
             await transaction.begin()
+            await producer.send(
+                "in", {}, id=f"of-{xid}", headers={"to": "dull"}, xid=xid, owner=transaction.owner
+            )
             await transaction.prepare()
 
     for xid in ("left-1", "left-2"):
         asyncio.run(leave(xid))
     browser.open("/transactions")
+    browser.one("summary").click()
+    browser.until_shown("of-left-1 in dull")
     browser.press("/xid/commit", xid="left-1")
     live.done("Transaction left-1 was committed")
     browser.press("/xid/rollback", xid="left-2")
