@@ -38,7 +38,7 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "Audit": (
             "docs/semantics", "docs/rules", "docs/verification", "docs/audit", "docs/lake",
-            "docs/maintain", "docs/rewind",
+            "docs/maintain", "docs/rewind", "docs/kafka-connect",
         ),
         "Contribute": (
             "CONTRIBUTING", "docs/architecture", "docs/adr/README", "docs/scenario-format",

@@ -42,6 +42,7 @@ EXAMPLES = {
     "security.username": ("007", "007"),
     "security.password_env": ("KAFKA_PASSWORD", "KAFKA_PASSWORD"),
     "security.password_file": ("/run/secrets/kafka", Path("/run/secrets/kafka")),
+    "security.token_function": ("shop.tokens:token", "shop.tokens:token"),
     "web.enabled": ("true", True),
     "web.bind": ("0.0.0.0", "0.0.0.0"),
     "web.port": ("7000", 7000),
@@ -79,16 +80,27 @@ def test_there_is_an_example_for_every_setting() -> None:
     assert list(EXAMPLES) == names(WorkerConfig)
 
 
-@pytest.mark.parametrize("alternative", ["security.password_env", "security.password_file"])
-def test_every_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, alternative: str) -> None:
-    wanted = {name: each for name, each in EXAMPLES.items() if name != alternative}
+@pytest.mark.parametrize(
+    ("mechanism", "alternatives"),
+    [
+        ("SCRAM-SHA-512", ["password_env", "token_function"]),
+        ("SCRAM-SHA-512", ["password_file", "token_function"]),
+        ("OAUTHBEARER", ["username", "password_env", "password_file"]),
+    ],
+)
+def test_every_setting_has_a_variable(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, alternatives: list[str]
+) -> None:
+    left_out = [f"security.{each}" for each in alternatives]
+    wanted = {name: each for name, each in EXAMPLES.items() if name not in left_out}
+    wanted["security.sasl_mechanism"] = (mechanism, mechanism)
     for name, (text, _) in wanted.items():
         monkeypatch.setenv(variable(name.split(".")), text)
     found = {each.name: each for each in WorkerSources(None, {}).origins()}
     for name, (_, value) in wanted.items():
         assert found[name].value == value, name
         assert found[name].source == variable(name.split("."))
-    assert found[alternative].source == "default"
+    assert {found[each].source for each in left_out} == {"default"}
 
 
 def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_defaults(
