@@ -71,7 +71,7 @@ def visible(cache: Path) -> list[str]:
         (KAFKA, "org.apache.kafka:kafka_2.13:4.1.1"),
         (kafka(KafkaVersion.V4_2), "org.apache.kafka:kafka_2.13:4.2.1"),
         (spark_connectors("4.0.5"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"),
-        (spark_connectors("4.1.4"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"),
+        (spark_connectors("4.1.4"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"),
         (spark_connectors("4.2.0"), "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"),
     ],
 )
