@@ -88,7 +88,6 @@ _AT_ONCE: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
     settling.ACCEPT_ALL: settling.accept_all_stage,
     settling.RELEASE: settling.release_stage,
     settling.REJECT: settling.reject_stage,
-    settling.REQUEUE: settling.requeue_stage,
     operating.CONFIGURE: operating.configure_stage,
     operating.PAUSE: operating.pause_stage,
     operating.RESUME: operating.resume_stage,
@@ -132,6 +131,7 @@ _PARTITION_STAGES: Final[dict[str, Callable[[Work, Stage], None]]] = {
     of_xids.UNDO: of_xids.undo_stage,
     sending.PUBLISH: sending.publish_stage,
     of_xids.UNDO_ALL: of_xids.undo_all_stage,
+    settling.REQUEUE: settling.requeue_stage,
     settling.RETURN_SESSION: settling.return_session_stage,
     sweeping.SWEEP: sweeping.sweep_stage,
 }

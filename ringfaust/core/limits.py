@@ -127,5 +127,9 @@ SELECTOR_CHARS = 4_096
 SELECTOR_COST_BYTES = 512
 """What each of these characters counts among the bytes of a step when the selector is read."""
 
+EVALUATION_COST_BYTES = 8
+"""What each evaluation of a selector counts among these bytes, with a quarter of a byte for each of
+its characters, and what it searches with LIKE."""
+
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

@@ -15,7 +15,6 @@ from ringfaust.core.model import (
     WINDOW,
     Consumer,
     Counts,
-    Delivery,
     Group,
     Message,
     time_of,
@@ -81,9 +80,9 @@ class Queue:
 
     __slots__ = (  # so many attributes would take 2 kB more in a dict
         "_attached", "_consumer_rows", "_deliveries", "_expiry", "_groups", "_idle_groups",
-        "_scheduled", "_sent_ids", "applied", "consumers", "consumers_by_priority",
-        "counted_from", "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited",
-        "last_idle", "last_level", "level_counts", "levels", "name", "non_persistent", "orders",
+        "_scheduled", "_sent_ids", "applied", "consumers", "consumers_by_priority", "counted_from",
+        "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited", "last_idle",
+        "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
         "orphans", "paused", "policy", "scanned", "scans", "selector", "sent_bounds", "sequence",
         "set_fields", "settings", "size_bytes", "spec", "wake_ms", "write_set",
     )  # fmt: skip
@@ -173,8 +172,11 @@ class Queue:
         attached = [priority for priority, _ in self.consumers_by_priority]
         self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
         before, self.scans = self.scans, {}
+        self.match_bytes = 0
         for consumer in self.consumers.values():
             text = consumer.selector
+            if consumer.compiled is not None:
+                self.match_bytes += consumer.compiled.cost_bytes
             if text not in self.scans:
                 self.scans[text] = before.get(text) or Scan(consumer.compiled)
 
@@ -192,7 +194,7 @@ class Queue:
     def reset(self, spec: QueueSpec) -> None:
         """Make it new again: it was emptied and deleted, and is created within the same batch."""
         self._decode(spec, None)
-        self.consumers, self.consumers_by_priority = {}, []
+        self.consumers, self.consumers_by_priority, self.match_bytes = {}, [], 0
         self.history.departures = (0, 0)
 
     # --- tables ----------------------------------------------------------------------------------
@@ -296,6 +298,17 @@ class Queue:
         texts = {each.selector: True for each in self.consumers.values() if each.is_open()}
         return [self.scans[text] for text in texts]
 
+    def match_cost(self, message: Message) -> int:
+        """What it counts to find out who takes a message, if all look at it (R121)."""
+        if not self.match_bytes:
+            return 0
+        cost = self.match_bytes
+        for consumer in self.consumers.values():
+            selector = consumer.compiled
+            if selector is not None and selector.likes:
+                cost += selector.cost_of(message) - selector.cost_bytes
+        return cost
+
     def taker(self, message: Message) -> Consumer | None:
         """The consumer that gets this message now, or None (R11, R14, R15)."""
         if message.group and (owner := self.owner(message.group)) is not None:
@@ -316,10 +329,6 @@ class Queue:
             if following or wrapped:
                 return following or wrapped
         return None
-
-    def held_by(self, consumer: Consumer) -> list[Delivery]:
-        """A consumer's unsettled deliveries, oldest first."""
-        return [self.deliveries.get(number) for number in sorted(consumer.positions)]  # type: ignore[misc]
 
     def returning(self, consumers: Iterable[Consumer], last: int | None) -> list[int]:
         """Numbers of their unsettled deliveries in the order they return: newest first (R22).

@@ -32,6 +32,8 @@ class Work:
         """Bytes of messages that fit into one transaction (R114)."""
         self.left_transitions = self.left_bytes = 0
         """What is left of that."""
+        self.checked = 0
+        """Up to which delivery of a returning set all are known to return; not stored (C2)."""
         self._before_ms = state.now_ms
         """Time before the step, to go back to if a search finds nothing."""
         self._has_prepared = False
@@ -45,6 +47,7 @@ class Work:
         self._before_ms = before_ms = self.state.now_ms
         self.now = now_ms if now_ms > before_ms else before_ms
         self._has_prepared = False
+        self.checked = 0
         self.effects = []
 
     def accept(self) -> None:

@@ -155,7 +155,7 @@ def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:
                 return {"messages": found, "next": last}
             found.append(entry)
         last = position
-        looked_bytes += cost_bytes(message)
+        looked_bytes += cost_bytes(message) + (selector.cost_of(message) if selector else 0)
         is_enough = looked == MOST_MESSAGES or looked_bytes >= MOST_BYTES
         if len(found) >= asked.limit or is_enough:
             return {"messages": found, "next": last}

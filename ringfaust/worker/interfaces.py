@@ -176,6 +176,9 @@ class StandbyConsumer(ChangelogConsumer, Protocol):
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The offset after the last record of `partition` that was committed, as last heard."""
 
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When that was heard, in ms since 1970."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -207,3 +207,124 @@ def test_acks_by_many_consumers_that_remember_long_ids(monkeypatch: pytest.Monke
 
 def acked(it: Measured, consumer: int, id_: str) -> Any:
     return it.command("ack", queue="q", consumer=f"k{consumer}", message=id_)
+
+
+# --- with Artemis ------------------------------------------------------------------------------
+
+
+def held_with_artemis(**settings: Any) -> Measured:
+    it = Measured(Catalog({"q": {"compat": "artemis", **settings}}, {"#": {"consumer_timeout": 0}}))
+    attach(it, session="s", ack_mode="client")
+    for number in range(MANY):
+        it.take([it.message("q", BODY, IDS[number])])
+    assert kinds(it).count("dispatched") == MANY
+    it.reopen()
+    it._traces = True
+    it.costs.clear()
+    return it
+
+
+def check_bounds(it: Measured) -> None:
+    assert largest(it) < MOST_BYTES
+    assert max(cost.grown_bytes for cost in it.costs) < 3 * MOST_GROWN
+    assert max(cost.largest_row for cost in it.costs) < 1_000_000
+    assert len(it.costs) > 3
+
+
+@pytest.mark.parametrize("end", ["detach", "recover", "delete_queue", "timeout"])
+def test_artemis_returns_large_messages_step_by_step(end: str) -> None:
+    """The set is decided about as a whole, but not in one transaction (C2)."""
+    it = held_with_artemis(consumer_timeout=1_000)
+    if end == "timeout":
+        it.now_ms += 60_000
+        it.tick()
+    elif end == "delete_queue":
+        it.say(end, queue="q")
+    else:
+        it.say(end, queue="q", consumer="me")
+    assert kinds(it).count("returned") == MANY
+    check_bounds(it)
+
+
+@pytest.mark.parametrize("acked", [0, 1, MANY // 2, MANY])
+def test_the_rollback_of_a_session_with_artemis_goes_on_step_by_step(acked: int) -> None:
+    it = held_with_artemis(max_attempts=1)
+    acks = [{"queue": "q", "consumer": "me", "message": f"m{acked - 1}"}]
+    it.say("rollback", session="s", acked=acks if acked else [], reply="r")
+    assert it.replies[-1]["ok"]
+    assert kinds(it).count("dead") == acked, "what was acked was tried"
+    assert kinds(it).count("returned") == MANY - acked
+    gone = [each["event"] for each in it.events if each["event"] in ("dead", "returned")]
+    assert gone == sorted(gone), "all that leave do so before the first returns"
+    check_bounds(it)
+
+
+def test_the_rollback_of_a_transaction_with_artemis_goes_on_step_by_step() -> None:
+    it = held_with_artemis(max_attempts=1)
+    it.say("begin", xid="x")
+    it.say("ack", queue="q", consumer="me", message=f"m{MANY - 1}", xid="x")
+    it.costs.clear()
+    it.say("rollback_xid", xid="x", reply="r")
+    assert it.replies[-1]["ok"]
+    assert kinds(it).count("dead") == MANY
+    check_bounds(it)
+
+
+# --- selectors -----------------------------------------------------------------------------------
+
+SLOW = "a LIKE '%" + "_" * 32 + "b%'"
+SEARCHED = (("a", b"a" * 20_000),)
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large as what 30 such selectors search in one message."""
+    monkeypatch.setattr(limits, "STEP_BYTES", 1 << 20)
+    monkeypatch.setattr(queries, "MOST_BYTES", 1 << 20)
+
+
+def with_slow_selectors() -> Measured:
+    it = measured()
+    for number in range(30):
+        own = f"{SLOW} OR b = {number}"
+        it.say("attach", queue="q", consumer=f"k{number}", credit=9, selector=own)
+    it.costs.clear()
+    return it
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_messages_that_many_selectors_search_are_no_batch() -> None:
+    """To search a header for such a pattern takes as long as twice its size of messages."""
+    it = with_slow_selectors()
+    it.take([it.message("q", b"", SEARCHED) for _ in range(4)])
+    assert len(it.costs) == 4
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_dispatch_counts_what_the_selectors_search() -> None:
+    it = with_slow_selectors()
+    it.say("pause", queue="q", what="dispatch")
+    it.take([it.message("q", b"", SEARCHED) for _ in range(4)])
+    it.costs.clear()
+    it.say("resume", queue="q", what="dispatch", reply="r")
+    assert it.replies[-1]["ok"]
+    assert len(it.costs) >= 4
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_send_to_subscriptions_counts_what_their_selectors_search() -> None:
+    it = Measured(Catalog({}, {"#": {}}, {"prices": {}}))
+    for number in range(60):
+        own = {"selector": f"{SLOW} OR b = {number}"}
+        it.say("create_queue", queue=f"prices::{number}", settings=own)
+    it.costs.clear()
+    it.take([it.message("prices", b"", SEARCHED)])
+    assert len(it.costs) >= 3
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_page_of_messages_is_short_if_its_selector_searches_much() -> None:
+    it = measured()
+    it.take([it.message("q", b"", SEARCHED) for _ in range(40)])
+    it.say("browse", queue="q", selector=SLOW, reply="r")
+    assert it.replies[-1]["answer"]["next"] is not None

@@ -145,8 +145,8 @@ MUTANTS = [
            SETTLING, "    work.state.use(queue)\n    expire(work, queue)\n\n\ndef join_stage",
            "    work.state.use(queue)\n\n\ndef join_stage"),
     Mutant("release without dispatch", "R14: what can go is dispatched after each command",
-           SETTLING, "delay_ms=delay_ms, alone=True)\n    dispatch(work, queue)\n",
-           "delay_ms=delay_ms, alone=True)\n"),
+           SETTLING, "delay_ms=delay_ms)\n    dispatch(work, queue)\n",
+           "delay_ms=delay_ms)\n"),
     Mutant("attach without dispatch", "R14: what can go is dispatched after each command",
            SETTLING, "    expire(work, queue)\n    dispatch(work, queue)\n\n\ndef grant",
            "    expire(work, queue)\n\n\ndef grant"),
@@ -165,10 +165,10 @@ MUTANTS = [
            "key=lambda item: (-item[1], item[0])", "key=lambda item: (item[1], item[0])"),
     Mutant("dispatch too soon", "R21: nothing is dispatched until the whole set is placed",
            RETURNING,
-           "        _return(work, queue, delivery, wait_ms, tested=not wait_ms)\n",
-           "        _return(work, queue, delivery, wait_ms, tested=not wait_ms)\n"
-           "        from ringfaust.core.transitions.delivering import dispatch\n"
-           "        dispatch(work, queue)\n"),
+           "    _return(work, queue, delivery, wait_ms, tested=is_tested, rank=rank or 1)\n",
+           "    _return(work, queue, delivery, wait_ms, tested=is_tested, rank=rank or 1)\n"
+           "    from ringfaust.core.transitions.delivering import dispatch\n"
+           "    dispatch(work, queue)\n"),
     Mutant("redelivered flag missing", "R24: the second hand-over says so", "protocol/outputs.py",
            "if message.handovers > 1:", "if message.handovers > 2:"),
     # --- time
@@ -181,10 +181,10 @@ MUTANTS = [
     Mutant("due into a full ring", "R31: the ring test of what is due", ENTERING,
            "if 0 <= queue.spec.ring_size <= queue.counts.ready:", "if False:"),
     Mutant("clean detach counts", "R40: a clean detach takes the attempt back", RETURNING,
-           "    if not was_tried:", "    if False:"),
+           "return message if was_tried else", "return message if True else"),
     Mutant("one more try", "R40: max_attempts", RETURNING,
-           "elif 0 <= queue.spec.max_attempts <= message.attempts:",
-           "elif 0 <= queue.spec.max_attempts < message.attempts:"),
+           "is_dead = 0 <= queue.spec.max_attempts <= message.attempts",
+           "is_dead = 0 <= queue.spec.max_attempts < message.attempts"),
     Mutant("no delay", "R40: the redelivery delay", RETURNING,
            "if not spec.redelivery_delay:", "if True:"),
     Mutant("expire late", "R50: at its time a message has expired", QUEUE,

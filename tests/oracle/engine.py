@@ -10,6 +10,7 @@ from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.queue import Queue
 from ringfaust.processor.memory import MemoryHost
+from tests.held import held_by
 from tests.oracle.operations import Settings
 
 Fact = tuple[str, ...]
@@ -77,7 +78,7 @@ class Engine:
             for ack in acks
             if ack.consumer == consumer
         }
-        deliveries = queue.held_by(attached) if attached else []
+        deliveries = held_by(queue, attached) if attached else []
         return [d.message.id for d in deliveries if d.message.id not in acked]
 
     def play(self, commands: list[c.Command], now_ms: int) -> Seen:

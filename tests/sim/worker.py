@@ -424,7 +424,8 @@ class Worker:
             _run_at_once(follower.catch_up(OWN_PACE))
         log = self._broker.log(*follower.changelog)
         records, next_offset = log.read(follower.next_offset, most)
-        follower.follow(records, next_offset, is_end=next_offset >= log.end)
+        end_ms = self._broker.now_ms if next_offset >= log.end else None
+        follower.follow(records, next_offset, end_ms)
 
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ringfaust.core import commands as c
 from ringfaust.core import limits
@@ -15,7 +15,7 @@ from ringfaust.core.checks.refusal import (
     check_given_selector,
     known_queue,
 )
-from ringfaust.core.model import WINDOW, AckMode, Consumer, Delivery, Refusal, Stage
+from ringfaust.core.model import WINDOW, AckMode, Consumer, Refusal, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import LEAVE
 from ringfaust.core.transitions.settling import (
@@ -192,24 +192,19 @@ def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
     members = list(work.state.session(rollback.session))
     if not members:
         raise bad(rollback.session, "no consumer is attached in a session of that name")
-    by_queue: dict[str, list[str]] = {}
-    for (name, consumer_name), _ in members:
-        by_queue.setdefault(name, []).append(consumer_name)
-    held: dict[int, tuple[Queue, Delivery]] = {}
-    queues = [known_queue(work, name) for name in by_queue]
+    consumers: dict[tuple[str, str], Consumer] = {}
     stages: list[Stage] = []
-    for queue in queues:
-        for consumer in sorted((queue.consumers[n] for n in by_queue[queue.name]), key=_order):
-            stages.append(Stage(ALIVE, queue.name, (consumer,)))
-            if queue.policy.ends_set_first:
-                held.update((each.number, (queue, each)) for each in queue.held_by(consumer))
-    acked = _acked(held, rollback.acked)
-    first = [held[number] for number in acked]
-    rest = [each for number, each in held.items() if number not in acked]
-    for queue in queues:
-        if queue.policy.ends_set_first:  # C2, C9: also the order of the acks matters
-            returning = [delivery for where, delivery in first + rest if where is queue]
-            stages.append(Stage(REQUEUE, queue.name, (returning, frozenset(acked))))
+    by_queue: dict[str, list[Consumer]] = {}
+    for (name, consumer_name), _ in members:
+        queue = known_queue(work, name)
+        by_queue.setdefault(name, []).append(queue.consumers[consumer_name])
+        if queue.policy.ends_set_first:
+            consumers[name, consumer_name] = queue.consumers[consumer_name]
+    for name, own in by_queue.items():
+        stages += [Stage(ALIVE, name, (each,)) for each in sorted(own, key=_order)]
+    if consumers:  # C2, C9: also the order of the acks matters
+        acks = _acked(consumers, rollback.acked)
+        stages.append(Stage(REQUEUE, "", (rollback.session, "", acks)))
     return [*stages, Stage(RETURN_SESSION, "", (rollback.session, "", False))]
 
 
@@ -217,22 +212,26 @@ def _order(consumer: Consumer) -> int:
     return consumer.order
 
 
-def _acked(held: dict[int, tuple[Queue, Delivery]], acks: Iterable[c.Ack]) -> dict[int, None]:
-    """Numbers of the held deliveries that the acks cover, in their order (R16, C2)."""
-    numbers: dict[tuple[str, str, str], list[int]] = {}
-    for number in sorted(held):
-        queue, delivery = held[number]
-        key = (queue.name, delivery.consumer, delivery.message.id)
-        numbers.setdefault(key, []).append(number)
-    found: dict[int, None] = {}
-    in_order, covered = sorted(held), 0
+def _acked(
+    consumers: Mapping[tuple[str, str], Consumer], acks: Iterable[c.Ack]
+) -> list[tuple[int, bool]]:
+    """The held deliveries that the acks name, in their order (R16, C2).
+
+    Each with whether it covers all that were delivered before in the session. `consumers`: of the
+    session, by queue and name. No body is read for this.
+    """
+    found: list[tuple[int, bool]] = []
+    taken, covered = set(), 0
     for ack in acks:
-        own = numbers.get((ack.queue, ack.consumer, ack.message), [])
-        meant = next((each for each in own if each not in found and ack.delivery in (0, each)), 0)
-        if meant and held[meant][0].consumers[ack.consumer].ack_mode is AckMode.CLIENT:
-            while covered < len(in_order) and in_order[covered] <= meant:
-                found[in_order[covered]] = None
-                covered += 1
-        elif meant:
-            found[meant] = None
+        consumer = consumers.get((ack.queue, ack.consumer))
+        if consumer is None:
+            continue
+        for number in sorted(consumer.held.get(ack.message, ())):
+            is_free = number > covered and number not in taken and number in consumer.positions
+            if is_free and ack.delivery in (0, number):
+                covers = consumer.ack_mode is AckMode.CLIENT
+                covered = number if covers else covered
+                taken.add(number)
+                found.append((number, covers))
+                break
     return found

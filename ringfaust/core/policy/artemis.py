@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, Delivery, Message, plain_position, time_of
+from ringfaust.core.model import PLAIN, Message, plain_position, time_of
 from ringfaust.core.policy.default import DefaultPolicy
 from ringfaust.core.table import Ordered
 
@@ -59,10 +59,6 @@ class ArtemisPolicy(DefaultPolicy):
         return _head_position(message, level)
 
     # --- returning sets --------------------------------------------------------------------------
-
-    def ending_order(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """As given: what was acked, then consumer by consumer (C2)."""
-        return list(deliveries)
 
     def was_tried(self, clean: bool, delayed: bool, acked: bool) -> bool:
         """Apart from a timeout, only what was acked counts as an attempt (C9)."""

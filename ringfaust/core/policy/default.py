@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfaust.core.model import Delivery, Message, due_position
+from ringfaust.core.model import Message, due_position
 from ringfaust.core.table import Ordered
 
 
@@ -41,10 +41,6 @@ class DefaultPolicy:
         return message.position or due_position(message.due_ms, message.sequence)
 
     # --- returning sets --------------------------------------------------------------------------
-
-    def ending_order(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """The order in which the deliveries of a returning set end: newest first (R21, R22)."""
-        return sorted(deliveries, key=lambda held: held.message.position, reverse=True)
 
     def was_tried(self, clean: bool, delayed: bool, acked: bool) -> bool:
         """Tell whether a returning delivery counts as an attempt (R40).

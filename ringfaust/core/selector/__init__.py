@@ -36,6 +36,25 @@ class Selector:
     """Returns true, false or unknown (None) for a message and its properties."""
     needs_properties: bool = field(compare=False, repr=False)
     fault: Fault | None = field(compare=False, repr=False)
+    likes: tuple[tuple[Callable[[Message, Mapping[str, Any]], Any], int], ...] = field(
+        compare=False, repr=False, default=()
+    )
+    """What it searches with LIKE, each with its `like_cost`."""
+
+    @property
+    def cost_bytes(self) -> int:
+        """What an evaluation counts among the bytes of a step, without its searches (R121)."""
+        return limits.EVALUATION_COST_BYTES + len(self.text) // 4
+
+    def cost_of(self, message: Message) -> int:
+        """What the evaluation for a message counts, with its searches (R121)."""
+        cost = self.cost_bytes
+        if self.likes:
+            properties = message.payload.properties() if self.needs_properties else _NO_PROPERTIES
+            for read, each in self.likes:
+                text = read(message, properties)
+                cost += each * len(text) // 16 if isinstance(text, str) else 0
+        return cost
 
     def matches(self, message: Message) -> bool:
         """Return whether the selector is true for this message; unknown is false. Never raises."""
@@ -64,7 +83,11 @@ def compile_selector(text: str) -> Selector:
 
     condition = parse(text)
     return Selector(
-        text, condition.run, condition.needs_properties, condition.mismatch or condition.never
+        text,
+        condition.run,
+        condition.needs_properties,
+        condition.mismatch or condition.never,
+        condition.likes,
     )
 
 

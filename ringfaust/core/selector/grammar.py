@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
 from ringfaust.core.selector import nodes, possible, values
-from ringfaust.core.selector.like import like
+from ringfaust.core.selector.like import like, like_cost
 from ringfaust.core.selector.nodes import Invalid, Node, Run, ValueKind
 from ringfaust.core.selector.possible import Possible
 from ringfaust.errors import BadSelector
@@ -171,10 +171,12 @@ class _Builder(Transformer[Token, Node]):
             raise Invalid(_start(escape), "ESCAPE needs exactly one character")
         try:
             holds = like(_unquoted(pattern), char)
+            cost = like_cost(_unquoted(pattern), char)
         except ValueError:
             advice = f"the pattern ends with its escape character {char}"
             raise Invalid(_start(pattern), advice) from None
-        return self._of_text(part, negated, "LIKE", holds)
+        node = self._of_text(part, negated, "LIKE", holds)
+        return node._replace(likes=((part.run, cost),))
 
     def _of_text(
         self, part: Node, negated: Token | None, use: str, holds: Callable[[str], bool]

@@ -59,6 +59,20 @@ def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     return matches
 
 
+def like_cost(pattern: str, escape: str = "") -> int:
+    """What a test of text against a pattern counts for each 16 characters of it, in bytes (R121).
+
+    As measured, where 16 MiB of messages take a second.
+    """
+    middle = _cut(pattern, escape)[1:-1]
+    return 1 + sum([_cost(chars) for chars in middle if _ANY in chars])
+
+
+def _cost(chars: Sequence[str | None]) -> int:
+    length = len(chars)
+    return 1 + length // 5 if length <= _SEARCHED_BY_REGEX else 34 + length // 60
+
+
 def _cut(pattern: str, escape: str) -> list[list[str | None]]:
     """The characters of each piece."""
     pieces: list[list[str | None]] = [[]]

@@ -53,6 +53,8 @@ class Node(NamedTuple):
     is_name: bool = False
     mismatch: Fault | None = None
     """A comparison of different types, wherever it stands."""
+    likes: tuple[tuple[Run, int], ...] = ()
+    """What it searches with LIKE, each with its `like_cost`."""
     never: Fault | None = None
     """A condition that is never true, and that no NOT makes true."""
 
@@ -169,6 +171,7 @@ def _node(run: Run, kind: ValueKind, start: int, parts: Sequence[Node], may: Pos
         run, kind, start, may, depth_above(start, parts),
         needs_properties=any(part.needs_properties for part in parts),
         mismatch=next((part.mismatch for part in parts if part.mismatch), None),
+        likes=tuple([each for part in parts for each in part.likes]),
     )  # fmt: skip
 
 

@@ -29,7 +29,11 @@ DISPATCH, MEET = "dispatch", "meet expired"
 
 def offer(work: Work, queue: Queue, message: Message) -> bool:
     """Deliver this ready message if a consumer can take it. True if one did."""
-    if "dispatch" in queue.paused or (consumer := queue.taker(message)) is None:
+    if "dispatch" in queue.paused:
+        return False
+    if queue.match_bytes:
+        work.weigh(queue.match_cost(message))
+    if (consumer := queue.taker(message)) is None:
         return False
     _deliver(work, queue, message, consumer)
     return True
@@ -119,7 +123,7 @@ def _deliver_level(work: Work, queue: Queue, level: int, after: int) -> tuple[in
             if not work.has_room:
                 _pass(queue, scans, level, begun, after)
                 return after, True
-            work.spend(cost_bytes(message))
+            work.spend(cost_bytes(message) + queue.match_cost(message))
             position = message.position
             if 0 < message.expires_at_ms <= work.now:
                 _met(work, queue, message)

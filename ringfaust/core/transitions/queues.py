@@ -290,5 +290,7 @@ def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> No
         work.spend(cost_bytes(message))
         after = key
         is_expired = 0 < message.expires_at_ms <= now
+        if queue.selector is not None:
+            work.weigh(queue.selector.cost_of(message))
         if not is_expired and (queue.selector is None or queue.selector.matches(message)):
             enter(work, queue, send_of(message, queue.name, now))

@@ -23,42 +23,34 @@ from ringfaust.core.work import Work
 def requeue(
     work: Work,
     queue: Queue,
-    deliveries: Iterable[Delivery],
+    held: Delivery,
     *,
     delayed: bool,
     delay_ms: int | None = None,
     clean: bool = False,
-    alone: bool = False,
-    acked: Container[int] = (),
+    acked: bool = False,
+    rank: int = 0,
 ) -> None:
-    """Return a set of deliveries, newest first (R20-R24, R40). Dispatch comes after the set.
+    """Return one delivery (R20-R24, R40). Dispatch comes after the set that it belongs to.
 
     Args:
         work: of the step.
-        queue: where they return to.
-        deliveries: the set.
+        queue: where it returns to.
+        held: the delivery.
         delayed: a redelivery delay applies.
         delay_ms: this delay instead of the queue's; uncapped.
         clean: the attempt is taken back, as the consumer detached cleanly.
-        alone: it is a single release.
-        acked: numbers of those that were acked in the transaction that is rolled back.
+        acked: it was acked in the transaction that is rolled back.
+        rank: its place among those that return with it (C2); 0: it is released alone.
     """
     policy = queue.policy
-    staying = []
-    for held in policy.ending_order(deliveries):
-        was_tried = policy.was_tried(clean, delayed, held.number in acked)
-        delivery = _ended(work, queue, held, was_tried=was_tried)
-        if delivery is None:
-            continue
-        if policy.ends_set_first:
-            staying.append(delivery)
-            continue
-        wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
-        _return(work, queue, delivery, wait_ms, tested=not wait_ms)
-    ranked = list(enumerate(staying, 1))
-    for rank, delivery in ranked[::-1]:  # C2
-        wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
-        _return(work, queue, delivery, wait_ms, tested=not alone, rank=rank)  # C3, C8
+    was_tried = policy.was_tried(clean, delayed, acked)
+    delivery = _ended(work, queue, held, was_tried=was_tried)
+    if delivery is None:
+        return
+    wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
+    is_tested = rank > 0 if policy.ends_set_first else not wait_ms  # C3, C8
+    _return(work, queue, delivery, wait_ms, tested=is_tested, rank=rank or 1)
 
 
 def requeue_held(
@@ -86,7 +78,7 @@ def requeue_held(
     numbers = queue.returning(consumers, last)
     if queue.policy.ends_set_first:
         numbers.sort()
-    return requeue_some(work, queue, numbers, delayed=delayed, clean=clean) == len(numbers)
+    return not requeue_some(work, queue, numbers, delayed=delayed, clean=clean)
 
 
 def requeue_some(
@@ -97,52 +89,113 @@ def requeue_some(
     delayed: bool,
     clean: bool = False,
     acked: Container[int] = (),
-) -> int:
+) -> Sequence[int]:
     """Return as many deliveries of a set as fit into this transaction.
 
     Args:
         work: of the step.
         queue: where they return to.
         numbers: those that are left of the set, in the order in which they end.
-        delayed: as for `requeue`, and so are `clean` and `acked`.
+        delayed: as for `requeue`, and so is `clean`.
         clean: see there.
-        acked: see there.
+        acked: those of them that were acked in the transaction that is rolled back.
 
     Returns:
-        How many have returned (R114).
+        Those that are still left (R114).
     """
-    if queue.policy.ends_set_first:  # C2: the whole set ends before the first is placed
-        held = []
-        for number in numbers:
-            work.spend(0)
-            held.append(queue.deliveries.get(number))
-        requeue(work, queue, held, delayed=delayed, clean=clean, acked=acked)  # type: ignore[arg-type]
-        return len(numbers)
+    if queue.policy.ends_set_first:
+        ended = _end_leaving(work, queue, numbers, delayed, clean=clean, acked=acked)
+        return _return_last_first(work, queue, *ended, delayed=delayed, clean=clean, acked=acked)
     for done, number in enumerate(numbers):
         if not work.has_room:
-            return done
-        delivery: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+            return numbers[done:]
+        held: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
         work.spend(0)
-        requeue(work, queue, [delivery], delayed=delayed, clean=clean, acked=acked)
-    return len(numbers)
+        requeue(work, queue, held, delayed=delayed, clean=clean, acked=number in acked)
+    return ()
+
+
+def _return_last_first(
+    work: Work,
+    queue: Queue,
+    staying: list[int],
+    unchecked: Sequence[int],
+    *,
+    delayed: bool,
+    clean: bool,
+    acked: Container[int],
+) -> Sequence[int]:
+    """Return those of a set that stay, once the others have ended; those that are left (C2)."""
+    while staying and not unchecked and work.has_room:
+        rank, number = len(staying), staying.pop()
+        held: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(0)
+        requeue(
+            work, queue, held, delayed=delayed, clean=clean, acked=number in acked, rank=rank
+        )  # fmt: skip
+    work.checked = staying[-1] if staying else 0
+    return [*staying, *unchecked]
+
+
+def _end_leaving(
+    work: Work,
+    queue: Queue,
+    numbers: Sequence[int],
+    delayed: bool,
+    *,
+    clean: bool,
+    acked: Container[int],
+) -> tuple[list[int], Sequence[int]]:
+    """End those of a set that leave the queue, before the first of the others is placed (C2).
+
+    As the others stay deliveries until they are placed, the next transaction can go on with them.
+
+    Returns:
+        Those that return, and those not looked at yet because the transaction is full.
+    """
+    checked, work.checked = work.checked, 0
+    known = numbers.index(checked) + 1 if checked in numbers else 0
+    staying = list(numbers[:known])
+    for done in range(known, len(numbers)):
+        if not work.has_room:
+            return staying, numbers[done:]
+        number = numbers[done]
+        held: Delivery = queue.deliveries.get(number)  # type: ignore[assignment]
+        work.spend(cost_bytes(held.message))
+        was_tried = queue.policy.was_tried(clean, delayed, number in acked)
+        if _returns(work, queue, _tried(held.message, was_tried)):
+            staying.append(number)
+        else:
+            _ended(work, queue, held, was_tried=was_tried)
+    return staying, ()
+
+
+def _tried(message: Message, was_tried: bool) -> Message:
+    """A message whose delivery ends; without the attempt if that does not count (R40)."""
+    return message if was_tried else message._replace(attempts=message.attempts - 1)
+
+
+def _returns(work: Work, queue: Queue, message: Message) -> bool:
+    """Whether it stays in the queue when its delivery ends (R40, R82)."""
+    is_dead = 0 <= queue.spec.max_attempts <= message.attempts
+    has_expired = queue.policy.has_expired(message.expires_at_ms, work.now)
+    return not (message.is_bodyless or is_dead or has_expired)
 
 
 def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Delivery | None:
     """End a delivery; None if its message leaves the queue with it (R40, R82)."""
     end(work, queue, held)
-    message = held.message
-    work.left_bytes -= cost_bytes(message)
-    if not was_tried:
-        message = message._replace(attempts=message.attempts - 1)
+    work.left_bytes -= cost_bytes(held.message)
+    message = _tried(held.message, was_tried)
     delivery = held._replace(message=message)
+    if _returns(work, queue, message):
+        return delivery
     if message.is_bodyless:
         leave_lost(work, queue, message)
     elif 0 <= queue.spec.max_attempts <= message.attempts:
         leave_dead(work, queue, delivery, DeadReason.UNDELIVERABLE, "")
-    elif queue.policy.has_expired(message.expires_at_ms, work.now):
-        leave_expired(work, queue, message, delivery.number)
     else:
-        return delivery
+        leave_expired(work, queue, message, delivery.number)
     return None
 
 
@@ -154,7 +207,7 @@ def _wait_ms(queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | No
 
 
 def _return(
-    work: Work, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, rank: int = 0
+    work: Work, queue: Queue, delivery: Delivery, wait_ms: int, *, tested: bool, rank: int
 ) -> None:
     """Put a message back into the ring or, if it has to wait, into the schedule (R21, R40).
 

@@ -67,8 +67,10 @@ def _publish(work: Work, address: Address, send: c.Send, offered: int, *, is_rou
         offered += 1
         work.spend(cost_bytes(message))
         queue = opened(work, name)
-        if queue.selector is not None and not queue.selector.matches(message):
-            continue
+        if queue.selector is not None:
+            work.weigh(queue.selector.cost_of(message))
+            if not queue.selector.matches(message):
+                continue
         is_routed = True
         refused = turned_away(queue, send)
         if refused is None:

@@ -13,14 +13,15 @@ from ringfaust.core.transitions.attaching import join, save_sign_of_life, set_cr
 from ringfaust.core.transitions.delivering import acked, dispatch, rejected
 from ringfaust.core.transitions.leaving import expire, expire_in
 from ringfaust.core.transitions.opening import covered, opened
-from ringfaust.core.transitions.returning import requeue, requeue_held
+from ringfaust.core.transitions.returning import requeue, requeue_held, requeue_some
 from ringfaust.core.work import Work
 
-ATTACH, ACK, RETURN, RETURN_SESSION = "attach", "ack", "return", "return session"
+ATTACH, ACK = "attach", "ack"
+REQUEUE, RETURN, RETURN_SESSION = "requeue", "return", "return session"
 """Stages of commands (R114)."""
 ALIVE, EXPIRE, GRANT, JOIN = "alive", "expire", "grant", "join"
 ACCEPT, ACCEPT_ALL, ACCEPT_MANY = "accept", "accept all", "accept many"
-RELEASE, REJECT, REQUEUE = "release", "reject", "requeue"
+RELEASE, REJECT = "release", "reject"
 """Stages that are performed at once."""
 
 
@@ -156,7 +157,7 @@ def release_stage(work: Work, queue: Queue, stage: Stage) -> None:
     consumer, delivery, delay_ms = stage.args
     save_sign_of_life(work, queue, consumer)
     expire(work, queue)
-    requeue(work, queue, [delivery], delayed=True, delay_ms=delay_ms, alone=True)
+    requeue(work, queue, delivery, delayed=True, delay_ms=delay_ms)
     dispatch(work, queue)
 
 
@@ -169,13 +170,51 @@ def reject_stage(work: Work, queue: Queue, stage: Stage) -> None:
     dispatch(work, queue)
 
 
-def requeue_stage(work: Work, queue: Queue, stage: Stage) -> None:
-    """Return a set of deliveries whose order matters, some of which were acked (C2, C9)."""
-    held, numbers = stage.args
-    work.state.use(queue)
-    expire(work, queue)
-    requeue(work, queue, held, delayed=True, acked=numbers)
-    dispatch(work, queue)
+def requeue_stage(work: Work, stage: Stage) -> None:
+    """Return what the consumers of a session hold of Artemis queues behind the one in `args`.
+
+    Each queue has a set whose order matters, and some of which were acked (C2, C9). `args` have the
+    acked deliveries, too, each with whether all before it were acked with it (R16).
+    """
+    session, after, acks = stage.args
+    for queue_name, names in _queues_in(work, session, after):
+        if work.is_full:
+            work.stages.append(stage._replace(args=(session, after, acks)))
+            return
+        queue = opened(work, queue_name)
+        if queue.policy.ends_set_first:
+            work.state.use(queue)
+            expire(work, queue)
+            consumers = sorted([queue.consumers[name] for name in names], key=_order)
+            held = [number for each in consumers for number in sorted(each.positions)]
+            acked = _acked_first(held, acks)
+            numbers = [*acked, *[number for number in held if number not in acked]]
+            if requeue_some(work, queue, numbers, delayed=True, acked=acked):
+                work.stages.append(stage._replace(args=(session, after, acks)))
+                return
+            dispatch(work, queue)
+        after = queue_name
+
+
+def _order(consumer: Consumer) -> int:
+    return consumer.order
+
+
+def _acked_first(held: Iterable[int], acks: Iterable[tuple[int, bool]]) -> dict[int, None]:
+    """Which of these deliveries acks settle, in their order (C2)."""
+    in_order = sorted(held)
+    left = set(in_order)
+    found: dict[int, None] = {}
+    covered = 0
+    for number, covers in acks:
+        if not covers:
+            if number in left:
+                found[number] = None
+            continue
+        while covered < len(in_order) and in_order[covered] <= number:
+            found[in_order[covered]] = None
+            covered += 1
+    return found
 
 
 def return_stage(work: Work, queue: Queue, stage: Stage) -> None:
@@ -191,11 +230,7 @@ def return_session_stage(work: Work, stage: Stage) -> None:
     whole has returned it already (C2).
     """
     session, after, is_begun = stage.args
-    by_queue: dict[str, list[str]] = {}
-    for (queue_name, name), _ in work.state.session(session):
-        if queue_name > after:
-            by_queue.setdefault(queue_name, []).append(name)
-    for queue_name, names in by_queue.items():
+    for queue_name, names in _queues_in(work, session, after):
         if work.is_full:
             work.stages.append(stage._replace(args=(session, after, False)))
             return
@@ -208,6 +243,15 @@ def return_session_stage(work: Work, stage: Stage) -> None:
                 work.stages.append(stage._replace(args=(session, after, True)))
                 return
         after, is_begun = queue_name, False
+
+
+def _queues_in(work: Work, session: str, after: str) -> list[tuple[str, list[str]]]:
+    """The queues of a session behind a name, in order, each with the session's consumers."""
+    by_queue: dict[str, list[str]] = {}
+    for (queue_name, name), _ in work.state.session(session):
+        if queue_name > after:
+            by_queue.setdefault(queue_name, []).append(name)
+    return list(by_queue.items())
 
 
 def _return(work: Work, queue: Queue, names: Iterable[str]) -> bool:

@@ -208,10 +208,11 @@ def _return_settled(
     numbers = list(acks)
     if not queue.policy.ends_set_first:  # newest first; bodies are read one by one
         numbers.sort(key=lambda each: acks[each][1] or _position(queue, each), reverse=True)
-    done = requeue_some(work, queue, numbers, delayed=True, acked=acks)
-    for each in numbers[:done]:
-        operations.delete(acks[each][0])
-    if done < len(numbers):
+    left = set(requeue_some(work, queue, numbers, delayed=True, acked=acks))
+    for each in numbers:
+        if each not in left:
+            operations.delete(acks[each][0])
+    if left:
         return False
     dispatch(work, queue)
     check_auto_delete(work, queue)

@@ -21,6 +21,8 @@ from ringfaust.worker.store.changelog import Pace, apply_records, open_store
 from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
 
 _OPEN_GATE = nullcontext()
+_NOTES = 10
+"""How often an idle store notes that it is up to date, in the time that tombstones are kept."""
 
 
 class NotOpen(RingfaustError):
@@ -96,6 +98,8 @@ class Follower:
 
     async def _open(self, pace: Pace) -> None:
         if opened := self._store:
+            with suppress(StoreDamaged, StoreUnusable):  # so does opening it, and says what to do
+                self._note(opened)
             self._offset = opened.applied[0]  # reported until the store is open
         self._store = None
         self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
@@ -109,13 +113,15 @@ class Follower:
 
     # --- while nobody has its turn ---------------------------------------------------------------
 
-    def follow(self, records: Sequence[FetchedRecord], next_offset: int, *, is_end: bool) -> None:
+    def follow(
+        self, records: Sequence[FetchedRecord], next_offset: int, end_ms: int | None
+    ) -> None:
         """Apply the next records of the changelog, if nobody else has the store.
 
         Args:
             records: from `next_offset` on, without a gap.
             next_offset: where to read on.
-            is_end: the changelog ends there.
+            end_ms: when a broker said that the changelog ends there; None: none did.
 
         Raises:
             NotOpen: a task that ended late has closed the store: open it again.
@@ -129,16 +135,27 @@ class Follower:
             raise NotOpen(f"{self.path} was closed by the task that had it")
         if records:
             apply_records(store, records, self._ended_ms)
-        if is_end and next_offset > self._next_offset:  # so a broker has just said so
-            self._ended_ms = self._context.clock.wall_ms()
         self._next_offset = next_offset
+        if end_ms is not None:
+            self._ended_ms = max(self._ended_ms, end_ms)
+            if self._ended_ms - store.applied[1] > self._context.tombstone_ms // _NOTES:
+                self._note(store)
 
     def rest(self) -> None:
         """Close the store, if nobody else has it, and note how far it has come."""
         store = self._store
         if store is None or not self.is_free:
             return
-        if self._next_offset > store.applied[0]:
-            with suppress(StoreDamaged, StoreUnusable):  # the next opening reports it
-                store.apply([], self._next_offset, self._ended_ms)
+        with suppress(StoreDamaged, StoreUnusable):  # the next opening reports it
+            self._note(store)
         self._close()
+
+    def _note(self, store: PartitionStore) -> None:
+        """Note how far the store has come, and when the changelog ended there.
+
+        If not, the store of a partition that nobody uses for long would be taken for one that has
+        missed what was deleted meanwhile, and be rebuilt.
+        """
+        offset, ended_ms = store.applied
+        if self._next_offset > offset or self._ended_ms > ended_ms:
+            store.apply([], max(self._next_offset, offset), max(self._ended_ms, ended_ms))

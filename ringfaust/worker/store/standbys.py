@@ -180,8 +180,9 @@ class Standbys:
         for follower, tp in zip(followers, tps, strict=True):
             next_offset = positions[tp]
             behind = max((consumer.last_stable_offset(tp) or 0) - next_offset, 0)
+            end_ms = None if behind else consumer.last_poll_timestamp(tp)
             try:
-                follower.follow(fetched.get(tp, ()), next_offset, is_end=not behind)
+                follower.follow(fetched.get(tp, ()), next_offset, end_ms)
             except RingfaustError as error:
                 self._reopen(follower.number, error)
             else:

@@ -13,6 +13,7 @@ from itertools import count
 
 from ringfaust.core.model import Message
 from ringfaust.core.queue import Queue
+from tests.held import held_by
 from tests.oracle.clock import Late
 from tests.oracle.comparing import Difference, Tally, in_time
 from tests.oracle.rabbitmq.broker import Broker
@@ -72,7 +73,7 @@ def _comparable(seen: Seen, refused_at: set[tuple[str, str]]) -> Seen:
 
 def _held(queue: Queue) -> list[Message]:
     """What is being delivered."""
-    return [each.message for taker in queue.consumers.values() for each in queue.held_by(taker)]
+    return [each.message for taker in queue.consumers.values() for each in held_by(queue, taker)]
 
 
 class Game:

@@ -17,6 +17,7 @@ from ringfaust.importers.rabbitmq import import_rabbitmq
 from ringfaust.importers.write import write
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
+from tests.held import held_by
 from tests.oracle.rabbitmq.client import Seen
 from tests.oracle.rabbitmq.histories import Entry, Operation
 
@@ -90,7 +91,7 @@ class Ours:
     def held(self, consumer: str) -> list[str]:
         """What a consumer holds, oldest first."""
         queue = self.queue(self.at[consumer])
-        return [each.message.id for each in queue.held_by(queue.consumers[consumer])]
+        return [each.message.id for each in held_by(queue, queue.consumers[consumer])]
 
     def priority(self, queue: str, given: int) -> int:
         """What the lines tell a producer to set for this queue. `given`: in RabbitMQ; -1: none."""

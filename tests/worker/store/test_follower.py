@@ -18,7 +18,7 @@ from ringfaust.worker.store.rocks import RocksStore, open_rocks_store
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
 
-START_MS = 1_000_000
+START_MS = END_MS = 1_000_000
 
 
 class World:
@@ -78,7 +78,7 @@ async def test_a_standby_follows_and_is_taken_over(
     world.write("k1", "k2", "k3")
     await follower.catch_up(pace)
     world.write("k4")
-    follower.follow(*world.records_from(follower.next_offset), is_end=True)
+    follower.follow(*world.records_from(follower.next_offset), END_MS)
     world.write("k5")
     caplog.clear()
     with caplog.at_level("INFO"):
@@ -92,7 +92,7 @@ async def test_nobody_else_changes_a_store_while_a_task_has_it(world: World) -> 
     await follower.catch_up(OWN_PACE)
     store = await follower.lend(OWN_PACE)
     world.write("k1")
-    follower.follow(*world.records_from(0), is_end=True)
+    follower.follow(*world.records_from(0), END_MS)
     follower.rest()
     assert store.get(b"k1") is None
     assert store.applied == (0, START_MS)
@@ -129,7 +129,7 @@ async def test_a_standby_whose_store_was_closed_by_a_late_task_says_so(world: Wo
     follower.rest()  # as a task does that ends after the standby has begun
     world.write("k2")
     with pytest.raises(NotOpen):
-        follower.follow(*world.records_from(follower.next_offset), is_end=True)
+        follower.follow(*world.records_from(follower.next_offset), END_MS)
     await follower.catch_up(STANDBY_PACE)
     assert await rows(follower) == [b"k1", b"k2"]
 
@@ -139,7 +139,7 @@ async def test_a_standby_that_rests_notes_how_far_it_has_come(world: World) -> N
     follower = Follower(0, world.context)
     await follower.catch_up(STANDBY_PACE)
     world.broker.now_ms += 500
-    follower.follow([], 7, is_end=True)
+    follower.follow([], 7, world.broker.now_ms)
     follower.rest()
     assert follower.offset == 7
     store = open_rocks_store(follower.path, Cache(1 << 20))
@@ -156,11 +156,32 @@ async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(
     world.write("k1", "k2")
     world.broker.now_ms += 500
     records, _ = world.records_from(0)
-    follower.follow(records[:1], 1, is_end=False)
+    follower.follow(records[:1], 1, None)
     follower.rest()
     store = open_rocks_store(follower.path, Cache(1 << 20))
     assert store.applied == (1, START_MS)
     store.close()
+
+
+@pytest.mark.parametrize("end", ["taken over", "closed", "killed"])
+async def test_a_standby_of_a_partition_that_was_idle_for_a_week_is_not_rebuilt(
+    world: World, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has heard all the time that there was nothing to apply (R127)."""
+    follower = Follower(0, world.context)
+    world.write("k1")
+    await follower.catch_up(STANDBY_PACE)
+    for _ in range(24 * 7):
+        world.broker.now_ms += world.context.tombstone_ms
+        follower.follow([], follower.next_offset, world.broker.now_ms)
+    if end == "closed":
+        follower.rest()
+    elif end == "killed":
+        follower._close()
+    world.broker.now_ms += 1_000
+    world.write("k2", "k3")
+    assert await rows(follower) == [b"k1", b"k2", b"k3"]
+    assert "out of date" not in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["wiped", "damaged"])

@@ -28,17 +28,19 @@ from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
 class Consumer:
     """Reads several partitions of the virtual broker, as aiokafka does."""
 
-    def __init__(self, broker: Broker, errors: list[Exception]) -> None:
+    def __init__(self, broker: Broker, errors: list[Exception], silent: list[bool]) -> None:
         self._broker = broker
+        self._silent = silent
         self._errors = errors
         self._at: dict[TopicPartition, int] = {}
+        self._heard: dict[TopicPartition, tuple[int, int]] = {}
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
     def assign(self, tps: Iterable[TopicPartition]) -> None:
-        self._at = dict.fromkeys(tps, -1)
+        self._at, self._heard = dict.fromkeys(tps, -1), {}
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         assert tp in self._at
@@ -47,8 +49,11 @@ class Consumer:
     async def position(self, tp: TopicPartition) -> int:
         return self._at[tp]
 
-    def last_stable_offset(self, tp: TopicPartition) -> int:
-        return self._broker.log(*tp).end
+    def last_stable_offset(self, tp: TopicPartition) -> int | None:
+        return self._heard.get(tp, (None, None))[0]
+
+    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
+        return self._heard.get(tp, (None, None))[1]
 
     async def getmany(self, *, timeout_ms: int, max_records: int) -> dict[TopicPartition, Any]:
         await asyncio.sleep(0)
@@ -57,7 +62,10 @@ class Consumer:
         found = {}
         for tp, at in self._at.items():
             assert at >= 0, "not sought"
-            records, self._at[tp] = self._broker.log(*tp).read(at, max_records)
+            log = self._broker.log(*tp)
+            records, self._at[tp] = log.read(at, max_records)
+            if not self._silent:
+                self._heard[tp] = (log.end, self._broker.now_ms)
             if records:
                 found[tp] = records
         return found
@@ -70,12 +78,15 @@ class World:
         self.broker = Broker(1_000_000)
         self.errors: list[Exception] = []
         """What the next fetches raise."""
+        self.silent: list[bool] = []
+        """Not empty: the brokers do not answer."""
         self.context: Any = SimpleNamespace(
             application="sim", topics={Role.CHANGELOG: "changelog"}, data_dir=folder,
             open_store=lambda path: open_rocks_store(path, Cache(1 << 20)),
             topic_ids=virtual_topic_ids(self.broker), replaying={}, tombstone_ms=3_600_000,
             open_changelog=lambda: VirtualConsumer(self.broker),
-            open_standby_log=lambda: Consumer(self.broker, self.errors), clock=SystemClock(),
+            open_standby_log=lambda: Consumer(self.broker, self.errors, self.silent),
+            clock=SystemClock(),
         )  # fmt: skip
         self.followers: dict[int, Follower] = {}
         self.standbys = Standbys(self.context, self.follower)
@@ -120,6 +131,26 @@ async def test_standbys_follow_and_say_how_far_they_are_behind(world: World) -> 
         world.write(2, "k4")
         await until(lambda: (world.has(0), world.has(2)) == (3, 1))
         assert world.standbys.behind == {0: 0, 2: 0}
+
+
+async def test_a_standby_notes_when_the_brokers_said_that_there_is_nothing_to_apply(
+    world: World,
+) -> None:
+    """It is taken over as it is after an idle week, but not if it was cut off that long."""
+    hour_ms = world.context.tombstone_ms
+    world.broker.now_ms = world.context.clock.wall_ms()
+    async with world.running():
+        world.write(0, "k1")
+        world.standbys.follow({0}, ())
+        await until(lambda: world.standbys.behind == {0: 0})
+        store: Any = world.follower(0)._store
+        world.broker.now_ms += 10 * hour_ms
+        await until(lambda: store.applied[1] == world.broker.now_ms)
+        world.silent.append(True)
+        world.broker.now_ms += 10 * hour_ms
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert store.applied[1] == world.broker.now_ms - 10 * hour_ms
 
 
 async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(
