@@ -24,6 +24,8 @@ class InUse(NamedTuple):
     and of the fingerprint."""
     note: str = ""
     """A warning to print if the file differs from it; otherwise empty."""
+    revision: int = 0
+    """Of what was applied last; 0: nothing was."""
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -74,7 +76,7 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
             "effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts the file into "
             "effect"
         )
-    return InUse(queues, queues_of(oldest, topic), note)
+    return InUse(queues, queues_of(oldest, topic), note, newest.revision)
 
 
 def queues_of(revision: Configuration, topic: str) -> QueuesConfig:

@@ -25,7 +25,7 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
-    assert newest_of([], file, "t") == (file, file, "")
+    assert newest_of([], file, "t") == (file, file, "", 0)
 
 
 def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:

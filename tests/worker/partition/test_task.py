@@ -39,6 +39,7 @@ class OneCommit:
     tps: frozenset[TP] = frozenset()
     positions: Mapping[str, int] = {}
     is_full = False
+    has_other_inputs = False
 
     def __init__(self) -> None:
         self.has_work = False
