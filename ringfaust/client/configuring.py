@@ -17,7 +17,7 @@ from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.protocol.revisions import Configuration, revision_rows
-from ringfaust.protocol.route_changes import RouteChanges, feeds_of, shown
+from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
@@ -129,13 +129,7 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
         NotApplied: they would move queues with messages; or they begin or end the hop of a topic,
             which has another reader then.
     """
-    hops = {each.topic: each.is_repartitioned for each in before.routes}
-    changed = [
-        each.topic
-        for each in now.routes
-        if hops.get(each.topic, each.is_repartitioned) != each.is_repartitioned
-    ]
-    if changed:
+    if changed := hops_changed(before, now):
         raise NotApplied(
             f"records of {', '.join(changed)} would take the hop from now on, or take it no more, "
             "which workers change only when they start. Nothing was changed. Stop all workers, "

@@ -53,6 +53,16 @@ def routes_of(feeds: Feeds, *, repartitioned: bool) -> list[Route]:
     ]
 
 
+def hops_changed(before: Feeds, now: Feeds) -> list[str]:
+    """Return the topics whose records begin to take the hop, or end it: others read them then."""
+    hops = {each.topic: each.is_repartitioned for each in before.routes}
+    return [
+        each.topic
+        for each in now.routes
+        if hops.get(each.topic, each.is_repartitioned) != each.is_repartitioned
+    ]
+
+
 class MovedQueue(NamedTuple):
     """A queue whose records now come to another partition."""
 
