@@ -55,7 +55,7 @@ def queues(routes: dict[str, str]) -> dict[str, Any]:
 
 async def run(app: Application, *arguments: str, expect: int = 0) -> str:
     """Run a command with the application's files. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir, seconds=240)
     logs = "\n".join(worker.log_text()[-2_000:] for worker in app.workers)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr
@@ -145,7 +145,7 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     base = {topic: "ring.{key}"}
     more = {**base, keyed: "keyed.{key}", named: "named"}
     one, two = await two_workers(app)
-    load = Load(app, topic, seed=7, rate=100)
+    load = Load(app, topic, seed=7, rate=50)
     await load.start()
     await settles_more(load)
     async with silences(app) as longest:
