@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,6 +20,7 @@ from ringfaust.cli.operate import (
     print_table,
     say,
     with_admin,
+    with_application,
     with_options,
 )
 from ringfaust.errors import RingfaustError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
     from ringfaust.config.differences import Difference
     from ringfaust.core.catalog import Configuration
+    from ringfaust.protocol.stored_rows import JobOwner
 
 _DIFFERS = 1
 """Exit status of `diff` if something differs; 2 is an error, as for every command."""
@@ -39,6 +41,10 @@ Revision = Annotated[
     int | None,
     typer.Option(min=0, metavar="N", help="Use this revision of the log in place of the file."),
 ]
+
+
+class WrongRoutes(RingfaustError):
+    """Routes that cannot take effect now. Nothing was changed; the text says what to do."""
 
 
 class NoRevision(RingfaustError):
@@ -68,7 +74,8 @@ class Diff:
     behind: dict[int, int]
     """Partitions that use another revision, with that."""
     needs_stop: bool
-    """Whether it changes routes, so that all workers have to be stopped for it."""
+    """Whether all workers have to be stopped for it, because a topic begins or ends to take the
+    hop; or the ring job that has the rings, because the routes change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +115,10 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
     """
     worker, queues = target.load()
 
-    async def look(admin: Admin) -> Diff:
-        return (await _look(admin, worker, queues, revision))[1]
+    async def look(admin: Admin, worker: WorkerConfig) -> Diff:
+        return (await _look(admin, worker, queues, revision)).diff
 
-    found = with_admin(target, look, needs_worker=False)
+    found = with_application(worker, look, needs_worker=False)
     if as_json:
         print_json(found)
     elif found.differences or found.behind:
@@ -142,23 +149,25 @@ def apply(
     """
     worker, queues = target.load()
 
-    async def act(admin: Admin) -> tuple[Diff, Applied | None]:
-        wanted, found, is_stopped = await _look(admin, worker, queues, revision)
+    async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied | None]:
+        looked = await _look(admin, worker, queues, revision)
+        wanted, found = looked.wanted, looked.diff
         if not (found.differences or found.behind):
             return found, None
         if not as_json:
             _print(found)
+        await _check_routes(looked, worker)
         confirm(f"This becomes revision {found.revision + 1}.", target.where(), yes=yes)
         applied = await admin.apply(
-            wanted,
+            wanted.document(),
             who=by or operator(),
             text=message or _summary(found, revision),
             after=found.revision,
-            is_stopped=is_stopped,
+            is_stopped=looked.is_stopped,
         )
         return found, applied
 
-    found, applied = with_admin(target, act, needs_worker=False)
+    found, applied = with_application(worker, act, needs_worker=False)
     if as_json:
         print_json(
             AppliedRevision(
@@ -210,55 +219,105 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
 # --- the parts ------------------------------------------------------------------------------------
 
 
-async def _is_stopped(worker: WorkerConfig) -> bool:
-    """Whether no worker of the application is in its group, and no ring job has its rings."""
-    from ringfaust.cli.reach import reached
+class _Looked(NamedTuple):
+    """What to apply, and to whom."""
+
+    wanted: QueuesConfig
+    diff: Diff
+    is_stopped: bool
+    """Whether neither workers nor a ring job use a configuration now."""
+    job: JobOwner | None
+    """The ring job that has the rings."""
+
+
+async def _used(
+    admin: Admin, worker: WorkerConfig
+) -> tuple[Mapping[int, Configuration], JobOwner | None]:
+    """What each partition uses, and the ring job that has the rings.
+
+    Nothing, if no worker is in the group, and no job answers.
+    """
+    from ringfaust.client import NoAnswer
     from ringfaust.kafka.admin import open_admin
     from ringfaust.kafka.changelog_owner import changelog_ends
     from ringfaust.kafka.names import worker_group
     from ringfaust.protocol.records import Role
 
-    worker = await reached(worker)
     changelog = worker.topic(Role.CHANGELOG)
     async with open_admin(worker.brokers()) as brokers:
         if (await brokers.group(worker_group(worker.application))).members:
-            return False
+            return await admin.configuration(), None
         if not await brokers.existing([changelog]):
-            return True
+            return {}, None
     ends = await changelog_ends(worker.client_options(), changelog, worker.partitions)
-    return not any(end.job for end in ends)
+    job = next((end.job for end in ends if end.job), None)
+    if job is None:
+        return {}, None
+    try:
+        return await admin.configuration(), job
+    except NoAnswer:  # it keeps the rings when it stops
+        return {}, job
 
 
 async def _look(
     admin: Admin, worker: WorkerConfig, queues: QueuesConfig, revision: int | None
-) -> tuple[Mapping[str, Any], Diff, bool]:
-    """What to apply, what that changes, and whether no worker runs."""
+) -> _Looked:
+    """What to apply, and what that changes."""
     from ringfaust.config.differences import differences
+    from ringfaust.protocol.route_changes import feeds_of, hops_changed
 
-    is_stopped = await _is_stopped(worker)
-    revisions = await admin.history() if is_stopped or revision is not None else []
-    if is_stopped and not revisions:
+    used, job = await _used(admin, worker)
+    revisions = await admin.history() if not used or revision is not None else []
+    if not used and not revisions:
         raise NoRevision(
             "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
         )
-    wanted = queues.document() if revision is None else _content(revision, revisions, worker)
-    used = {} if is_stopped else await admin.configuration()
-    newest = revisions[-1] if is_stopped else max(used.values(), key=lambda each: each.revision)
-    found = differences(newest.document, wanted)
+    wanted = queues if revision is None else _content(revision, revisions, worker)
+    newest = max(used.values(), key=lambda each: each.revision) if used else revisions[-1]
+    document = wanted.document()
+    found = differences(newest.document, document)
     behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}
-    needs_stop = not is_stopped and any(each.section == "routes" for each in found)
-    return wanted, Diff(newest.revision, list(map(_shown, found)), behind, needs_stop), is_stopped
+    before, now = (feeds_of(each, worker.partitions) for each in (newest.document, document))
+    needs_stop = bool(used) and (before != now if job else bool(hops_changed(before, now)))
+    diff = Diff(newest.revision, list(map(_shown, found)), behind, needs_stop)
+    return _Looked(wanted, diff, not used, job)
+
+
+async def _check_routes(looked: _Looked, worker: WorkerConfig) -> None:
+    """Refuse routes that cannot take effect now.
+
+    Raises:
+        WrongRoutes: a topic is missing or has another number of partitions; or a ring job runs.
+    """
+    from ringfaust.config.topics import check_topics
+
+    if looked.is_stopped or not any(each.section == "routes" for each in looked.diff.differences):
+        return
+    if looked.job is not None:
+        raise WrongRoutes(
+            f"the ring job with the checkpoint {looked.job.checkpoint} has the rings, and takes "
+            "other routes only when it starts. Nothing was changed. Stop it, apply again, and "
+            "start it"
+        )
+    topics = {route.topic for route in looked.wanted.routes}
+    texts = [
+        problem.text
+        for problem in await check_topics(worker, looked.wanted)
+        if problem.severity == "error" and problem.topic in topics
+    ]
+    if texts:
+        raise WrongRoutes(f"{' '.join(texts)} Nothing was changed")
 
 
 def _content(
     revision: int, revisions: Sequence[Configuration], worker: WorkerConfig
-) -> Mapping[str, Any]:
+) -> QueuesConfig:
     from ringfaust.config.applied import queues_of
     from ringfaust.protocol.records import Role
 
     for each in revisions:
         if each.revision == revision:
-            return queues_of(each, worker.topic(Role.CONFIGURATION)).document()
+            return queues_of(each, worker.topic(Role.CONFIGURATION))
     raise NoRevision(f"the log does not have revision {revision}: see `ringfaust history`")
 
 
@@ -272,7 +331,7 @@ def _print(found: Diff) -> None:
     for number, revision in found.behind.items():
         say(f"partition {number} uses revision {revision}, others use {found.revision}")
     if found.needs_stop:
-        say("the routes differ: stop all workers, then apply, then start them")
+        say("the routes differ: stop all workers, or the ring job, then apply, then start them")
 
 
 def _summary(found: Diff, revision: int | None) -> str:

@@ -153,17 +153,29 @@ def with_admin(
         BrokerUnreachable: no broker answers.
         NoWorker: no worker lives, so nothing was asked.
     """
+    return with_application(
+        target.load()[0], lambda admin, _: act(admin), needs_worker=needs_worker
+    )
+
+
+def with_application(
+    config: WorkerConfig,
+    act: Callable[[Admin, WorkerConfig], Awaitable[T]],
+    *,
+    needs_worker: bool = True,
+) -> T:
+    """As `with_admin`; `act` also gets the configuration, with a bootstrap server that answers."""
     import asyncio  # noqa: PLC0415 - slow to import
 
     async def run() -> T:
         from ringfaust.cli.reach import check_worker, reached, started  # noqa: PLC0415
         from ringfaust.client import Admin  # noqa: PLC0415 - slow to import
 
-        worker = await reached(target.load()[0])
+        worker = await reached(config)
         async with started(Admin(**connect_options(worker)), worker) as admin:
             if needs_worker:
                 await check_worker(worker)
-            return await act(admin)
+            return await act(admin, worker)
 
     return asyncio.run(run())
 

@@ -314,17 +314,19 @@ class Admin(AsyncResource):
             who: who applies it.
             text: what it changes, or why.
             after: the revision that it is meant to follow; None: the newest.
-            is_stopped: no worker runs. Then the routes may change, and nobody is waited for.
+            is_stopped: no worker runs. Then nobody is asked, and nobody is waited for.
 
         Raises:
-            NotApplied: another revision was applied meanwhile, or the routes change.
+            NotApplied: another revision was applied meanwhile; or the routes would move queues
+                with messages, or begin or end the hop of a topic (R113).
             BadArgument: it is too large, or not a configuration.
             NoAnswer: a partition has no worker.
             OutcomeUnknown: the brokers failed while it was written.
         """
         return await configuring.apply(
-            self._connection, document, who=who, text=text, after=after, is_stopped=is_stopped
-        )
+            self._connection, document, who=who, text=text, after=after, is_stopped=is_stopped,
+            queues_in=self._queues_in,
+        )  # fmt: skip
 
     # --- changing queues -------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -13,15 +13,21 @@ from aiokafka.errors import KafkaError, ProducerFenced
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
-from ringfaust.client.inspected import SettingSince
+from ringfaust.client.inspected import QueueSummary, SettingSince
+from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.protocol.revisions import Configuration, revision_rows
+from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
+from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
 
 class NotApplied(ClientError):
     """A configuration was not applied, to no partition. The text says why, and what to do."""
+
+
+QueuesIn = Callable[[int, str], Awaitable[list[QueueSummary]]]
 
 
 class Applied(NamedTuple):
@@ -105,10 +111,20 @@ async def apply(
     text: str,
     after: int | None,
     is_stopped: bool,
+    queues_in: QueuesIn,
 ) -> Applied:
-    """Write a configuration for all partitions, in one transaction; see `Admin.apply`."""
+    """Write a configuration for all partitions, in one transaction; see `Admin.apply`.
+
+    `queues_in` lists the queues of a partition that match a pattern.
+    """
     used = {} if is_stopped else await present_configurations(connection)
-    _refuse_routes(used, document)
+    count = len(connection.partitions)
+    now = feeds_of(document, count)
+    checks = (
+        _check_routes(number, feeds_of(each.document, count), now, queues_in)
+        for number, each in used.items()
+    )
+    await asyncio.gather(*checks)
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
     try:
         await writer.start()  # from here on nobody else can finish
@@ -131,23 +147,37 @@ async def apply(
         await writer.stop()
 
 
-def _refuse_routes(used: Mapping[int, Configuration], document: Mapping[str, Any]) -> None:
-    """Refuse a change of the routes while workers run: they read routes when they start."""
-    wanted = _by_topic(document)
-    for each in used.values():
-        before = _by_topic(each.document)
-        changed = sorted(
-            topic for topic in {*wanted, *before} if wanted.get(topic) != before.get(topic)
+async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: QueuesIn) -> None:
+    """Refuse routes that a running worker cannot take up in a partition (R113, R128).
+
+    Raises:
+        NotApplied: they would move queues with messages; or they begin or end the hop of a topic,
+            which has another reader then.
+    """
+    if changed := hops_changed(before, now):
+        raise NotApplied(
+            f"records of {', '.join(changed)} would take the hop from now on, or take it no more, "
+            "which workers change only when they start. Nothing was changed. Stop all workers, "
+            "apply again, and start them"
         )
-        if changed:
-            raise NotApplied(
-                f"the routes of {', '.join(changed)} differ, and workers read routes only when "
-                "they start. Nothing was changed. Stop all workers, apply again, and start them"
-            )
+    changes = RouteChanges(before, now)
+    if not changes.has_changed:
+        return
+    held = {
+        each.queue: sum(each.counts[state] for state in HELD_STATES)
+        for each in await queues_in(partition, "#")
+    }
 
+    def begins_with(text: str) -> list[tuple[str, int]]:
+        return [(name, messages) for name, messages in held.items() if name.startswith(text)]
 
-def _by_topic(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {route["topic"]: route for route in document.get("routes", ())}
+    moved = [queue for queue in changes.moved(begins_with, partition) if queue.messages]
+    if moved:
+        raise NotApplied(
+            f"the records of these queues of partition {partition} would come to another one: "
+            f"{shown(moved)}. Nothing was changed. Consume, move or purge their messages, and "
+            "apply again"
+        )
 
 
 async def _write(

@@ -15,6 +15,7 @@ from ringfaust.config.documents import ConfigModel, refuse, shown
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import Pattern
 from ringfaust.errors import suggestion
+from ringfaust.protocol.route_changes import needs_hop
 from ringfaust.protocol.routes import RouteTemplate
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -57,17 +58,11 @@ class RouteConfig(ConfigModel):
     def needs_hop(self, partitions: int) -> bool:
         """Return whether the topic's own partitioning would split a queue over partitions.
 
-        With `auto`, records skip the hop if the key is the only varying part of the queue's name:
-        all records of a queue then have the same key, and so the same partition. If several parts
-        vary, records with different keys can produce the same name.
-
         Args:
             partitions: number of partitions of the application's topics, and of each topic that is
                 read directly.
         """
-        if self.hop != "auto":
-            return self.hop == "always"
-        return partitions > 1 and set(self.name_template.parts) != {"key"}
+        return needs_hop(self.name_template, self.hop, partitions)
 
     def may_lead_to(self, pattern: str) -> bool:
         """Return whether a record of this route could name a queue that the pattern declares.

@@ -14,8 +14,9 @@ Contract. A host drives a `Processor` in this order:
    the next one may be decided (2), but its `writes` must wait.
 
 Polls change nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
-`next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `is_paused`, `decided_outputs`, and
-`inputs_changed`. `state` is for reading only: queries, metrics and the status show it.
+`next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `why_paused`, `decided_outputs`,
+`revision` and `inputs_changed`. `state` is for reading only: queries, metrics and the status show
+it.
 
 There is no way back. If a commit fails, the host drops the processor and creates another one from
 its store. A call out of order is a programming error: it fails an assertion.
@@ -61,6 +62,7 @@ from ringfaust.protocol.routes import (
     check_name,
     copied_to,
     read_send,
+    revision_of,
     source_of,
 )
 from ringfaust.protocol.stored_rows import (
@@ -82,6 +84,9 @@ _REPARTITION_BYTES = 4_000
 
 _QUEUES_AT_ONCE = 1_000
 
+APPLY = "apply"
+_REVISION = "\0revision "
+"""No queue has such a name."""
 TICK, START = "tick", "start"
 """The `by` of events that a tick or a start caused, in place of a record's position."""
 
@@ -153,22 +158,14 @@ class Processor(Generic[Buffer]):
         """What is to be stored about the routes; None if it is stored."""
         self.paused_topics: dict[str, str] = {}
         """Paused topics, with the queue that the next record of each waits for. The queue's pulling
-        is paused (R90), or the queue is full (R60 block). Records of a paused topic are skipped. To
+        is paused (R90), or the queue is full (R60 block). Or a route of a revision that the
+        partition has not taken up yet has sent the record (R128). Records of a paused topic are
+        skipped. To
         resume it once the queue `accepts_sends`, the host seeks to the topic's position and removes
         the topic here."""
         self._config = shared
         self._engine = Engine(state, shared.step_transitions)
-        repartition = Route(shared.repartition_topic, f"{{header:{QUEUE}}}")
-        templates = {
-            route.topic: RouteTemplate(route.queue) for route in (*shared.routes, repartition)
-        }
-        self._queue_of = {topic: template.queue_of for topic, template in templates.items()}
-        self._keyed = {
-            topic
-            for topic, template in templates.items()
-            if shared.partitions > 1 and topic not in shared.spread and "key" in template.parts
-        }
-        """Topics whose records are expected in the partitions of their keys (R113)."""
+        self.use_routes(shared.routes)
         self.is_cut = False
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
@@ -183,6 +180,19 @@ class Processor(Generic[Buffer]):
         """What the batch writes, until `outputs` starts the next."""
         self._is_in_flight = False
         """Whether `writes` was called, and `committed` not yet."""
+
+    def use_routes(self, routes: Sequence[Route]) -> None:
+        """Use these routes of topics that are read without repartitioning, from here on (R128)."""
+        repartition = Route(self._config.repartition_topic, f"{{header:{QUEUE}}}")
+        templates = {route.topic: RouteTemplate(route.queue) for route in (*routes, repartition)}
+        self._queue_of = {topic: template.queue_of for topic, template in templates.items()}
+        spread = self._config.spread
+        self._keyed = {
+            topic
+            for topic, template in templates.items()
+            if self._config.partitions > 1 and topic not in spread and "key" in template.parts
+        }
+        """Topics whose records are expected in the partitions of their keys (R113)."""
 
     # --- in --------------------------------------------------------------------------------------
 
@@ -263,11 +273,17 @@ class Processor(Generic[Buffer]):
         self.inputs = inputs
         self._stored_inputs = inputs
 
-    def queues(self) -> Iterator[tuple[str, int]]:
-        """Yield each stored queue and the number of its messages."""
+    def queues(self, begin: str = "") -> Iterator[tuple[str, int]]:
+        """Yield each stored queue whose name begins so, and the number of its messages."""
         after: str | None = None
+        if begin:
+            after = begin
+            if (first := self.state.queue_rows.get(begin)) is not None:
+                yield begin, Counts(*first.counts).messages
         while rows := self.state.queue_rows.scan(after, _QUEUES_AT_ONCE):
             for name, row in rows:
+                if not name.startswith(begin):
+                    return
                 yield name, Counts(*row.counts).messages
             after = rows[-1][0]
 
@@ -361,6 +377,10 @@ class Processor(Generic[Buffer]):
             check_name(queue)
         source = f"{topic}/{record.partition}/{record.offset}"
         repartitioned = topic == self._config.repartition_topic
+        if repartitioned and (revision := revision_of(record)) > self.revision:
+            self.paused_topics[topic] = f"{_REVISION}{revision}"
+            self.positions[topic] = record.offset
+            return False
         send = read_send(record, queue, source, now_ms, repartitioned=repartitioned)
         if (known is None or known.paused or known.is_limited) and (
             waits_for := self._engine.pausing_queue(send)
@@ -472,6 +492,8 @@ class Processor(Generic[Buffer]):
         self._out.emit(step, by, sent, reply)
         if self.is_unfinished:
             return
+        if asked == APPLY:
+            self._room = 0  # the host may have other routes for the records that follow
         if asked and (no := step.refusal) is not None:
             self._out.log(LogEntry(asked, no.queue, no.reason, no.text))
         if asked and step.refusal is None:
@@ -498,18 +520,33 @@ class Processor(Generic[Buffer]):
         """The time of the last step, in ms since 1970. It never goes back."""
         return self.state.now_ms
 
+    @property
+    def revision(self) -> int:
+        """The revision of the configuration in use; 0: that of the host (R128)."""
+        used = self.state.configuration
+        return 0 if used is None else used.revision
+
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do, in ms since 1970; None: never, as things are."""
         return self.state.next_wake_ms()
 
     def accepts_sends(self, queue: str) -> bool:
-        """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them."""
+        """Whether the queue accepts sends (R60, R90). An unknown queue does: it refuses them.
+
+        What waits for a revision is accepted once that is in use.
+        """
+        if awaits_revision(queue):
+            return self.revision >= int(queue.removeprefix(_REVISION))
         return self._engine.accepts_sends(queue)
 
-    def is_paused(self, queue: str) -> bool:
-        """Whether the queue's pulling is paused (R90). If not, and it takes no sends: full."""
+    def why_paused(self, queue: str) -> str:
+        """Why a topic waits for this queue, as text."""
+        if awaits_revision(queue):
+            revision = queue.removeprefix(_REVISION)
+            return f"revision {revision} of the configuration has sent the record"
         found = self.state.queue(queue)
-        return found is not None and "pulling" in found.paused
+        is_paused = found is not None and "pulling" in found.paused
+        return f"queue {queue!r} is {'paused' if is_paused else 'full'}"
 
     def decided_outputs(self) -> list[tuple[Role, int | None]]:
         """What `outputs` would return records for now."""
@@ -555,6 +592,11 @@ class Processor(Generic[Buffer]):
         assert self._is_in_flight, "no batch is in flight"
         self._is_in_flight = False
         self.state.committed(cache_bytes)
+
+
+def awaits_revision(queue: str) -> bool:
+    """Whether a paused topic waits for a revision of the configuration, and not for a queue."""
+    return queue.startswith(_REVISION)
 
 
 def _log_entry(asked: str, command: Command) -> LogEntry:

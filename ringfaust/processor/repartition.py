@@ -41,6 +41,7 @@ class Repartitioner(Generic[Buffer]):
         new_buffer: Callable[[], Buffer],
         *,
         cloud_events_of: str = "",
+        revision: int = 0,
     ) -> None:
         """Start at a position.
 
@@ -51,6 +52,7 @@ class Repartitioner(Generic[Buffer]):
             position: the next offset to process.
             new_buffer: returns an empty buffer for records, such as `list`.
             cloud_events_of: see `ProcessorConfig`.
+            revision: of the configuration that has the route; 0: nothing was applied yet.
         """
         self.position = position
         """The next offset to process. Earlier records are repeats and are skipped."""
@@ -61,6 +63,7 @@ class Repartitioner(Generic[Buffer]):
         self._max_record_bytes = max_record_bytes
         self._new_buffer = new_buffer
         self._cloud_events_of = cloud_events_of
+        self._revision = revision
         self._out: Outputs[Buffer] = {}
 
     def take(self, records: Iterable[FetchedRecord], wall_ms: int) -> None:
@@ -83,9 +86,8 @@ class Repartitioner(Generic[Buffer]):
     def _forward(self, record: FetchedRecord, wall_ms: int) -> None:
         queue = self._queue_of(record)
         is_broker_time = record.timestamp_type == LOG_APPEND_TIME
-        headers = repartition_headers(
-            record, queue, record.timestamp if is_broker_time else wall_ms, self.topic_id
-        )
+        sent_ms = record.timestamp if is_broker_time else wall_ms
+        headers = repartition_headers(record, queue, sent_ms, self.topic_id, self._revision)
         target = partition_of(queue, self._partitions)
         self._put(Role.HOP, target, (record.key, record.value, headers))
 

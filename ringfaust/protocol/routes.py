@@ -265,13 +265,15 @@ def _time(
 _JSON: Final = json.JSONDecoder(parse_constant=_no_number)
 """Created once: that takes as long as to decode a few properties."""
 
-_OF_REPARTITION = frozenset((h.QUEUE, h.SOURCE, h.SOURCE_TOPIC_ID, h.TIME_MS))
+_OF_REPARTITION = frozenset((h.QUEUE, h.SOURCE, h.SOURCE_TOPIC_ID, h.TIME_MS, h.REVISION))
 
 
 def repartition_headers(
-    record: FetchedRecord, queue: str, sent_ms: int, topic_id: str
+    record: FetchedRecord, queue: str, sent_ms: int, topic_id: str, revision: int = 0
 ) -> list[tuple[str, bytes]]:
     """The headers of a repartitioned record: its own, and its queue, source, topic and time.
+
+    `revision`: of the configuration that has the route; 0: nothing was applied yet.
 
     Raises:
         ProtocolError: the queue's name is invalid.
@@ -284,8 +286,17 @@ def repartition_headers(
         (h.QUEUE, queue.encode()),
         (h.SOURCE, source.encode()),
         *([(h.SOURCE_TOPIC_ID, topic_id.encode())] if topic_id else []),
+        *([(h.REVISION, b"%d" % revision)] if revision else []),
         (h.TIME_MS, b"%d" % sent_ms),
     ]
+
+
+def revision_of(record: FetchedRecord) -> int:
+    """The configuration whose route has sent a record to the hop topic (R128); 0: the first."""
+    for name, value in record.headers:
+        if name == h.REVISION and value is not None and value.isdigit() and len(value) <= _DIGITS:
+            return int(value)
+    return 0
 
 
 def source_of(record: FetchedRecord, repartition_topic: str) -> str:

@@ -23,12 +23,13 @@ from rocksdict import Cache
 from ringfaust import __version__, compiled
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
-from ringfaust.config.applied import checked_configuration
+from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics, declarations
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
+from ringfaust.kafka.configuration_topic import applied_revisions
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.sign_topic import SignTopic
@@ -39,7 +40,8 @@ from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.stored_rows import Feed, Feeds
+from ringfaust.protocol.route_changes import feeds_of
+from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
@@ -92,6 +94,7 @@ def create_app(
     attach: AttachPages | None = None,
     *,
     first: QueuesConfig | None = None,
+    revision: int = 0,
     is_clock_checked: bool = False,
 ) -> BatchApp:
     """The Faust app of one worker.
@@ -101,6 +104,7 @@ def create_app(
         queues: the configuration in use.
         attach: adds pages to those of the worker.
         first: the configuration before any was applied (R128); None: `queues`.
+        revision: of `queues`; 0: nothing was applied yet.
         is_clock_checked: the clock has just been found right.
     """
     first = first or queues
@@ -119,12 +123,11 @@ def create_app(
         consumer_max_fetch_size=_FETCH_BYTES,
         datadir=str(worker.data_dir),
     )
-    direct, repartitioned = queues.split_routes(worker.partitions)
     topics = {str(role): worker.topic(role) for role in _OUR_ROLES}
     processor_config = ProcessorConfig(
         control_topic=topics[Role.CONTROL],
         repartition_topic=topics[Role.HOP],
-        routes=direct,
+        routes=first.split_routes(worker.partitions)[0],
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
         cloud_events_of=worker.application if worker.cloud_events else "",
@@ -133,11 +136,15 @@ def create_app(
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
+
+    def took_up(revision: int, feeds: Feeds) -> None:
+        assignment.use_routes(revision, feeds)
+
     context = _context(
-        worker, topics, processor_config, queues, app, catalog=first.catalog(),
-        identity=identity, clock=clock, log_ends=log_ends,
+        worker, topics, processor_config, first, app, identity=identity, clock=clock,
+        log_ends=log_ends, took_up=took_up,
     )  # fmt: skip
-    assignment = Assignment(context, repartitioned)
+    assignment = Assignment(context, feeds_of(queues.document(), worker.partitions), revision)
     app.listener = app.holdings = assignment
     app.background = _background(clock, log_ends)
     memory = MemoryBudget(worker.memory_bytes)
@@ -245,18 +252,22 @@ def _context(
     worker: WorkerConfig,
     topics: Mapping[str, str],
     processor_config: ProcessorConfig,
-    queues: QueuesConfig,
+    first: QueuesConfig,
     app: BatchApp,
     *,
-    catalog: Catalog,
     identity: str,
     clock: WorkerClock,
     log_ends: LogEnds,
+    took_up: Callable[[int, Feeds], None],
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
+
+    async def newest() -> Configuration | None:
+        found = await applied_revisions(client, worker.topic(Role.CONFIGURATION))
+        return found[-1] if found else None
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         offsets = await group_offsets(client, worker_group(worker.application), tps)
@@ -272,7 +283,7 @@ def _context(
         data_dir=worker.data_dir,
         cache_bytes=block_cache_bytes // worker.partitions,
         tick_ms=worker.tick_ms,
-        feeds=_feeds(worker, queues),
+        feeds=feeds_of(first.document(), worker.partitions),
         clock_skew_max_ms=worker.clock_skew_max_ms,
         stops_at_gaps=worker.on_gap == "stop",
         tombstone_ms=declarations()[Role.CHANGELOG].tombstone_retention_ms or 0,
@@ -285,7 +296,7 @@ def _context(
         ),
         open_changelog=lambda: changelog_consumer(client),
         open_standby_log=lambda: standby_consumer(client),
-        new_processor=new_processors(processor_config, catalog),
+        new_processor=new_processors(processor_config, first.catalog()),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
         read_bounds=lambda tps: read_bounds(client, tps),
@@ -299,18 +310,9 @@ def _context(
             number, topics[Role.CONTROL], topics[Role.REPLIES], worker.partitions, client
         ),
         crash=lambda error: app.add_future(app.crash(error)),
+        took_up=took_up,
+        newest_configuration=newest,
     )
-
-
-def _feeds(worker: WorkerConfig, queues: QueuesConfig) -> Feeds:
-    """What feeds the queues, in an order that does not depend on the file."""
-    direct, repartitioned = queues.split_routes(worker.partitions)
-    feeds = [
-        Feed(route.topic, route.queue.replace("{topic}", route.topic), is_repartitioned)
-        for routes, is_repartitioned in ((direct, False), (repartitioned, True))
-        for route in routes
-    ]
-    return Feeds(worker.partitions, tuple(sorted(feeds)))
 
 
 def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
@@ -387,7 +389,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
     """
     with locked_data_dir(worker.data_dir):
         used, problems = asyncio.run(checked_configuration(worker, queues))
-        queues, first, note = used.queues, used.first, used.note
+        queues, first = used.queues, used.first
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
@@ -397,12 +399,12 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         dictConfig(logging_config(worker.log_level, worker.log_format))
         log_start(worker)
-        if note:
-            log.warning("%s", note)
+        if used.note:
+            log.warning("%s", used.note)
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
-        _run_faust(worker, queues, attach, first=first, is_clock_checked=is_clock_checked)
+        _run_faust(worker, used, attach, is_clock_checked=is_clock_checked)
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:
@@ -426,16 +428,22 @@ def log_start(worker: WorkerConfig) -> None:
 
 def _run_faust(
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     attach: AttachPages | None = None,
     *,
-    first: QueuesConfig | None = None,
     is_clock_checked: bool = False,
 ) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, queues, attach, first=first, is_clock_checked=is_clock_checked),
+        create_app(
+            worker,
+            used.queues,
+            attach,
+            first=used.first,
+            revision=used.revision,
+            is_clock_checked=is_clock_checked,
+        ),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence, Set
-from functools import partial
+from collections.abc import Collection, Set
+from typing import NamedTuple
 
 from aiokafka.errors import KafkaError
 from faust.types import TP
@@ -21,7 +21,9 @@ from faust.types import TP
 from ringfaust.config.topics import GROWN_REMEDY
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.route_changes import feeds_of, routes_of
 from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import Batch
@@ -55,18 +57,35 @@ class NotCopartitioned(RingfaustError):
     """
 
 
+class Unit(NamedTuple):
+    """What one task serves."""
+
+    tp: TP
+    """A partition of the home topic, for that of all stored topics; or of a repartitioned one."""
+    route: Route | None = None
+    """Of the repartitioned topic."""
+
+
 class Assignment:
     """Runs the tasks of the assigned partitions; an `AssignmentListener` of the transport."""
 
-    def __init__(self, context: WorkerContext, repartitioned: Sequence[Route]) -> None:
-        """`repartitioned`: the routes whose records are repartitioned."""
+    def __init__(self, context: WorkerContext, feeds: Feeds, revision: int = 0) -> None:
+        """Take part with the topics of these routes, until there are newer ones.
+
+        Args:
+            context: what the tasks of the worker share.
+            feeds: the newest routes.
+            revision: of the configuration that has them; 0: nothing was applied yet.
+        """
         self._context = context
-        ours = (context.topics[Role.CONTROL], context.topics[Role.HOP])
-        direct = (route.topic for route in context.processor_config.routes)
-        self._copartitioned = frozenset({*ours, *direct})
-        self._repartitioned = {route.topic: route for route in repartitioned}
+        self._set_routes(feeds, revision)
+        self._assigned: tuple[frozenset[TP], frozenset[int]] | None = None
+        """What the group has assigned: to serve, and to follow."""
+        self._has_changed = asyncio.Event()
+        """Whether the group was rebalanced, which may be because of new routes."""
         self._tasks: dict[TP, Task] = {}
-        """Also those that are handed over, until they are closed."""
+        """By what they have been given. Also those that are handed over, until they are closed."""
+        self._units: dict[Task, Unit] = {}
         self._found = written_ms(context.data_dir)
         """By partition whose folder existed at the start: when it was written last."""
         self._followers: dict[int, Follower] = {}
@@ -79,10 +98,35 @@ class Assignment:
         """What runs beside the tasks."""
         self._is_stopping = False
 
+    def _set_routes(self, feeds: Feeds, revision: int) -> None:
+        direct = (route.topic for route in routes_of(feeds, repartitioned=False))
+        self._revision = revision
+        self._copartitioned = frozenset({self.home_topic, self._context.topics[Role.HOP], *direct})
+        self._repartitioned = {route.topic: route for route in routes_of(feeds, repartitioned=True)}
+
+    def use_routes(self, revision: int, feeds: Feeds) -> None:
+        """Take part with the topics of these routes from now on, if they are newer (R128).
+
+        The group assigns new topics; until then nobody reads them.
+        """
+        if revision <= self._revision or self._is_stopping:
+            return
+        before = self.topics
+        self._set_routes(feeds, revision)
+        if self.topics != before:
+            log.info("the routes of revision %d: %s", revision, ", ".join(sorted(self.topics)))
+            self._context.reader().change_topics(self.topics)
+        self._change_tasks()
+
     @property
     def topics(self) -> frozenset[str]:
         """All input topics."""
         return self._copartitioned | self._repartitioned.keys()
+
+    @property
+    def home_topic(self) -> str:
+        """The control topic: who has a partition of it has that of all stored topics."""
+        return self._context.topics[Role.CONTROL]
 
     @property
     def stored_topics(self) -> frozenset[str]:
@@ -131,23 +175,58 @@ class Assignment:
         """
         if self._is_stopping:
             return
-        wanted, running = self._wanted(tps), {task.work.tps: task for task in self.tasks}
-        for each in running.keys() - wanted.keys():
-            is_ours = bool(each & tps)  # one of its topics was created or deleted
-            self._give_up(running[each], hands_over=not is_ours)
-        served = {tp.partition for tp in tps if tp.topic in self._copartitioned}
-        self.standbys.follow(standbys - served, served)
-        for each in wanted.keys() - running.keys():
-            self._take_over(wanted[each]())
+        self._assigned = (tps, standbys)
+        self._change_tasks()
+        self._has_changed.set()
         if not self._beside:
-            for work in (self._watch_topics(), self.standbys.run()):
+            for work in (self._watch_topics(), self._watch_routes(), self.standbys.run()):
                 self._beside.append(asyncio.ensure_future(work))
                 self._beside[-1].add_done_callback(self._on_end)
         log.info("assigned: %s", "; ".join(sorted(task.work.name for task in self.tasks)))
 
-    def _take_over(self, task: Task) -> None:
+    def _change_tasks(self) -> None:
+        """Open, change and give up tasks, so that they are those of the assignment and routes."""
+        if self._assigned is None:
+            return
+        tps, standbys = self._assigned
+        wanted, running = self._wanted(tps), {self._units[task]: task for task in self.tasks}
+        for unit in running.keys() - wanted.keys():
+            self._give_up(running[unit], hands_over=self._has_route(unit))
+        for task, handover in self._handovers.items():
+            if not self._has_route(self._units[task]):
+                handover.cancel()
+        served = {unit.tp.partition for unit in wanted if unit.route is None}
+        self.standbys.follow(standbys - served, served)
+        for unit, topics in wanted.items():
+            if unit in running:
+                self._give(running[unit], unit, topics)
+            else:
+                self._take_over(unit, topics)
+
+    def _has_route(self, unit: Unit) -> bool:
+        """Whether somebody serves it. Nobody opens what has no route, or another one, any more."""
+        return self._repartitioned.get(unit.tp.topic) == unit.route
+
+    def _give(self, task: Task, unit: Unit, topics: frozenset[str]) -> None:
+        """Let a task read these topics; it is not closed for that (R128)."""
+        tps = {TP(topic, unit.tp.partition) for topic in topics}
+        before = {tp for tp, each in self._tasks.items() if each is task}
+        if tps == before:
+            return
+        for tp in before - tps:
+            del self._tasks[tp]
+        self._tasks |= dict.fromkeys(tps, task)
+        task.give(topics)
+
+    def _take_over(self, unit: Unit, topics: frozenset[str]) -> None:
         """Open a partition, after this worker has closed it itself, if it still has it."""
-        tps = task.work.tps
+        number = unit.tp.partition
+        tps = frozenset(TP(topic, number) for topic in topics)
+        if unit.route is None:
+            task = partition_task(self._follower(number), topics, self._context)
+        else:
+            task = repartition_task(unit.route, number, self._context, self._revision)
+        self._units[task] = unit
         before = [closing for closing, those in self._closing.items() if those & tps]
         for leaving in {self._tasks[tp] for tp in tps & self._tasks.keys()}:
             self._handovers[leaving].cancel()
@@ -177,10 +256,9 @@ class Assignment:
     async def _close(self, task: Task, handover: asyncio.Task[None]) -> None:
         await asyncio.wait({handover})
         await task.close()
-        del self._handovers[task]
-        for tp in task.work.tps:
-            if self._tasks.get(tp) is task:
-                del self._tasks[tp]
+        del self._handovers[task], self._units[task]
+        for tp in [tp for tp, each in self._tasks.items() if each is task]:
+            del self._tasks[tp]
         self._context.reader().stop_reading(task.work.tps)
 
     def _on_closed(self, closing: asyncio.Task[None]) -> None:
@@ -201,12 +279,12 @@ class Assignment:
         The Kafka client notices topics that are deleted and created, too, and joins the group
         again; but it forgets that if it notices while the group is being rebalanced.
         """
-        watched = {*self.topics, self._context.topics[Role.CHANGELOG]}
         changed: set[str] = set()
         missing: Set[str] = frozenset()
         while True:
             await asyncio.sleep(_WATCH_S)
             tasks = self.tasks
+            watched = {*self.topics, self._context.topics[Role.CHANGELOG]}
             try:
                 found = (await self._context.topic_ids(watched)).topics
             except (TimeoutError, KafkaError, OSError) as error:
@@ -218,11 +296,11 @@ class Assignment:
                 for topic, known in task.work.topic_ids().items():
                     if known and found.get(topic, known) not in (known, ""):
                         task.check_inputs(f"{topic} was created again")
-            read = {tp.topic for task in tasks for tp in task.work.tps}
+            read = {tp.topic for tp in self._tasks}
             for topic in sorted((gone := self.topics - found.keys()) - missing):
                 log.warning(
-                    "topic %s does not exist: it was deleted. It is read again once it exists; or "
-                    "remove its route from queues.yaml and restart the workers", topic,
+                    "topic %s does not exist. It is read once it exists; or remove its route from "
+                    "queues.yaml, and run `ringfaust apply`", topic,
                 )  # fmt: skip
             missing = gone
             before, changed = changed, {*(read - found.keys())}
@@ -233,37 +311,55 @@ class Assignment:
                 self._context.reader().rejoin()
                 changed.clear()
 
-    def _wanted(self, tps: frozenset[TP]) -> dict[frozenset[TP], Callable[[], Task]]:
-        """By the partitions that it reads: what creates each task of an assignment.
+    async def _watch_routes(self) -> None:
+        """Learn of new routes also if this worker has no partition that could tell (R128).
+
+        Those who have learned of them join the group again, so it is rebalanced.
+        """
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()
+            if any(self._units[task].route is None for task in self.tasks):
+                continue
+            try:
+                newest = await self._context.newest_configuration()
+            except (TimeoutError, KafkaError, OSError) as error:
+                log.debug("cannot read what was applied: %r", error)
+                await asyncio.sleep(_WATCH_S)
+                self._has_changed.set()
+                continue
+            if newest is not None:
+                feeds = feeds_of(newest.document, self._context.partitions)
+                self.use_routes(newest.revision, feeds)
+
+    def _wanted(self, tps: frozenset[TP]) -> dict[Unit, frozenset[str]]:
+        """What an assignment serves, each with the topics that it reads.
 
         A topic of which nothing is assigned does not exist, or did not when the group was last
-        rebalanced. It is left out until the rebalance that brings it.
+        rebalanced. It is left out until the rebalance that brings it. While routes change, members
+        have different topics: a partition that is assigned without its home is left out, too.
         """
-        grown = {tp.topic for tp in tps if tp.partition >= self._context.partitions}
-        for topic in sorted(grown & self._copartitioned):
-            raise NotCopartitioned(
-                f"topic {topic} has got more than the {self._context.partitions} partitions of "
-                f"this application, and is read without the hop. {GROWN_REMEDY}"
-            )
-        topics_of: dict[int, set[str]] = {}
-        wanted: dict[frozenset[TP], Callable[[], Task]] = {}
-        for tp in sorted(tps):
-            if tp.topic in self._copartitioned:
-                topics_of.setdefault(tp.partition, set()).add(tp.topic)
-            elif tp.topic in self._repartitioned:
-                route = self._repartitioned[tp.topic]
-                new = partial(repartition_task, route, tp.partition, self._context)
-                wanted[frozenset({tp})] = new
-        present = {tp.topic for tp in tps}
-        for number, topics in sorted(topics_of.items()):
-            if missing := (self._copartitioned & present) - topics:
+        limit = self._context.partitions
+        for topic in sorted({tp.topic for tp in tps} & self._copartitioned):
+            count = self._context.reader().partitions_of(topic)
+            if count > limit:
                 raise NotCopartitioned(
-                    f"partition {number} of {sorted(missing)} is assigned to another worker: "
-                    "the topics have different numbers of partitions"
+                    f"topic {topic} has got more than the {limit} partitions of this application, "
+                    f"and is read without the hop. {GROWN_REMEDY}"
                 )
-            follower = self._follower(number)
-            new = partial(partition_task, follower, frozenset(topics), self._context)
-            wanted[frozenset(TP(topic, number) for topic in topics)] = new
+            if 0 < count < limit:
+                raise NotCopartitioned(
+                    f"topic {topic} has {count} partitions, and this application {limit}. It is "
+                    "read without the hop, so the numbers must be equal"
+                )
+        wanted: dict[Unit, frozenset[str]] = {}
+        homes = {tp.partition for tp in tps if tp.topic == self.home_topic}
+        for topic, number in sorted(tps):
+            if topic in self._copartitioned and number in homes:
+                unit = Unit(TP(self.home_topic, number))
+                wanted[unit] = wanted.get(unit, frozenset()) | {topic}
+            elif topic in self._repartitioned:
+                wanted[Unit(TP(topic, number), self._repartitioned[topic])] = frozenset({topic})
         return wanted
 
     def _follower(self, number: int) -> Follower:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from faust.types import TP
 
+from ringfaust.core.catalog import Configuration
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import KeyValue
 from ringfaust.protocol.record_batches import RecordBatches
@@ -68,7 +69,7 @@ class WorkerContext:
     """Bound of the decoded state of one partition."""
     tick_ms: int
     feeds: Feeds
-    """What feeds the queues (R113)."""
+    """What feeds the queues before a configuration is applied (R113)."""
     clock_skew_max_ms: int
     """How far the clock may differ from the brokers', in ms."""
     stops_at_gaps: bool
@@ -108,3 +109,7 @@ class WorkerContext:
     """By partition: how much of its changelog is left to replay."""
     crash: Callable[[BaseException], None]
     """Stops the worker with this error."""
+    took_up: Callable[[int, Feeds], None] = lambda *_: None
+    """Called with the revision and the routes that a partition has taken up (R128)."""
+    newest_configuration: Callable[[], Awaitable[Configuration | None]]
+    """Reads what was applied last; None: nothing was."""

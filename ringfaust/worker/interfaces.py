@@ -236,6 +236,12 @@ class InputReader(Protocol):
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
 
+    def change_topics(self, topics: frozenset[str]) -> None:
+        """Take part in the group with these topics from now on. What is read stays."""
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, as far as the client knows; 0: it does not exist."""
+
     async def end_membership(self) -> None:
         """Take part in the group no more, and read on."""
 
@@ -429,6 +435,20 @@ class Work(Protocol):
         Raises:
             StateLost: state or input is missing.
             GapFound: records are missing, and the worker stops then.
+        """
+
+    def give(self, topics: frozenset[str]) -> None:
+        """Let it have other input topics; see `take_up_inputs`."""
+
+    @property
+    def has_other_inputs(self) -> bool:
+        """Whether it may have to read other topics from here on (R128)."""
+
+    def take_up_inputs(self) -> bool:
+        """Choose the topics to read from here on, while it is open and nothing is in flight.
+
+        Returns:
+            Whether anything has changed.
         """
 
     def topic_ids(self) -> Mapping[str, str]:

@@ -148,7 +148,7 @@ async def test_two_workers_take_it_up_under_load_and_nothing_is_lost(
     assert await judge_stores(app) == []
 
 
-async def test_a_change_of_routes_waits_until_the_workers_are_stopped(
+async def test_a_topic_that_begins_to_take_the_hop_waits_until_the_workers_are_stopped(
     app: Application, topic: str
 ) -> None:
     workers = await two_workers(app)
@@ -157,21 +157,20 @@ async def test_a_change_of_routes_waits_until_the_workers_are_stopped(
     await run(app, "apply", "--yes")
     app.write(
         "queues.yaml",
-        {**more, "routes": [*more["routes"], {"topic": f"{topic}-new", "queue": "late"}]},
+        {**more, "routes": [{**more["routes"][0], "hop": "always"}]},
     )
-    assert "stop all workers, then apply" in await run(app, "diff", expect=1)
+    assert "stop all workers, or the ring job, then apply" in await run(app, "diff", expect=1)
     refused = await run(app, "apply", "--yes", expect=2)
-    assert f"the routes of {topic}-new differ" in refused
+    assert f"records of {topic} would take the hop from now on" in refused
     assert "Traceback" not in refused
     for worker in workers:
         assert await app.stop(worker) == []
     assert "revision 2 is in the log" in await run(app, "apply", "--yes")
-    await run(app, "topics", "create")
     app.write("queues.yaml", more)  # an older file: the log has the route
     app.new_worker()
     await until(app.workers[-1].has_connected, 60, "it runs")
     assert "differs from revision 2" in app.workers[-1].log_text()
-    assert f"{topic}-new" in await run(app, "history", "--json")
+    assert '"hop": "always"' in await run(app, "history", "--json")
     async with Admin(
         bootstrap_servers=app.servers, application=app.worker_config.application
     ) as admin:

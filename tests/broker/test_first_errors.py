@@ -67,8 +67,10 @@ UNCHECKED = """
 import sys
 from pathlib import Path
 from ringfaust.config import load
+from ringfaust.config.applied import newest_of
 from ringfaust.worker.app import _run_faust
-_run_faust(*load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]), bootstrap_servers=sys.argv[3]))
+worker, queues = load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]), bootstrap_servers=sys.argv[3])
+_run_faust(worker, newest_of([], queues, ""))
 """
 """A worker that does not ask first, as if the broker had gone just after it had answered."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from ringfaust.client import Admin, BadArgument, RingProducer
 from ringfaust.client.configuring import NotApplied
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.revisions import KEPT
 from ringfaust.testing import MemoryBroker
 
@@ -53,16 +54,61 @@ async def test_who_was_not_told_of_a_newer_revision_is_refused(broker: MemoryBro
             assert [each.revision for each in await admin.history()] == [0, 1]
 
 
-async def test_a_change_of_routes_is_refused_as_a_whole_while_workers_run(
+async def test_routes_take_effect_and_a_topic_that_comes_back_is_read_on(
     broker: MemoryBroker,
 ) -> None:
-    more = {**content(orders={"ring_size": 1}), "routes": [*ROUTES, {**ROUTES[0], "topic": "new"}]}
+    queues = content(orders={}, **{"late.*": {}})
+    new = {"topic": "new", "queue": "late.{key}"}
+    servers = broker.bootstrap_servers
+    with broker:
+        async with Admin(bootstrap_servers=servers) as admin:
+            await admin.apply({**queues, "routes": [*ROUTES, new]})
+            async with RingProducer(bootstrap_servers=servers) as producer:
+                for topic in ("orders", "new"):
+                    await producer.send(topic, "1", key="a")
+                assert broker.counts("orders").added == broker.counts("late.a").added == 1
+                await admin.apply({**queues, "routes": [new]})
+                for topic in ("orders", "new"):
+                    await producer.send(topic, "2", key="a")
+                assert broker.counts("orders").added == 1
+                assert broker.counts("late.a").added == 2
+                await admin.apply({**queues, "routes": ROUTES})
+                assert broker.counts("orders").added == 2, "nothing is lost or doubled"
+
+
+async def test_routes_that_would_move_queues_with_messages_are_refused_with_a_list(
+    broker: MemoryBroker,
+) -> None:
+    """R113. Empty queues may move."""
+    key = next(key for key in "abc" if partition_of(key, 3) != partition_of(f"late.{key}", 3))
+    queues = {**content(**{"late.*": {}}), "routes": [{"topic": "keyed", "queue": "late.{key}"}]}
+    named = {"topic": "named", "queue": "late.{header:x}"}
+    servers = broker.bootstrap_servers
+    with broker:
+        async with Admin(bootstrap_servers=servers) as admin:
+            await admin.apply(queues)
+            async with RingProducer(bootstrap_servers=servers) as producer:
+                await producer.send("keyed", "x", key=key)
+            with pytest.raises(NotApplied) as refused:
+                await admin.apply({**queues, "routes": [named]})
+            home = partition_of(f"late.{key}", 3)
+            assert f"'late.{key}' (1 messages, to partition {home})" in str(refused.value)
+            assert [each.revision for each in await admin.history()] == [0, 1]
+            await admin.purge(f"late.{key}")
+            assert (await admin.apply({**queues, "routes": [named]})).revision == 2
+
+
+async def test_a_topic_that_would_begin_to_take_the_hop_is_refused_while_workers_run(
+    broker: MemoryBroker,
+) -> None:
+    queues = content(orders={})
     with broker:
         async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-            with pytest.raises(NotApplied, match="the routes of new differ"):
-                await admin.apply(more)
-            assert await admin.history() == []
-            assert (await admin.queue("orders")).settings["ring_size"] == 3
+            new = {"topic": "new", "queue": "orders", "hop": "always"}
+            await admin.apply({**queues, "routes": [new]})
+            with pytest.raises(NotApplied, match="new would take the hop from now on, or take it"):
+                await admin.apply({**queues, "routes": [{**new, "hop": "never"}]})
+            assert [each.revision for each in await admin.history()] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ def test_polls_change_nothing() -> None:
         assert activity.evicted.messages == {"overflow": {"q": 1}}
         assert (Role.EVICTED, None) in host.processor.decided_outputs()
         assert host.processor.accepts_sends("q")
-        assert not host.processor.is_paused("q")
+        assert host.processor.why_paused("q") == "queue 'q' is full"
+        assert host.processor.revision == 0
         assert not host.processor.is_full
     outputs = host.processor.outputs()
     assert len(outputs[Role.EVICTED, None]) == 1

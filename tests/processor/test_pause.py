@@ -241,3 +241,26 @@ def test_the_positions_that_are_kept_have_a_bound() -> None:
     ours = {h.SOURCE: f"in/{most}/5", h.SOURCE_TOPIC_ID: "id"}
     harness.take(harness.send("a", "slow", topic="hop", **ours))
     assert len(harness.processor.positions) == most + 1
+
+
+def test_what_a_newer_route_has_sent_waits_until_that_is_in_use() -> None:
+    """R128: its queue may be one that only the newer configuration declares."""
+    harness = Harness()
+    configuration = {"queues": {"slow": {}, "late": {}}}
+    early = {h.REVISION: "2"}
+    harness.take(harness.send("a", "slow", topic="hop", **{h.REVISION: "0"}))
+    harness.take(harness.send("b", "late", topic="hop", **early))
+    assert harness.processor.positions["hop"] == 1
+    (waits_for,) = harness.processor.paused_topics.values()
+    assert not harness.processor.accepts_sends(waits_for)
+    assert "revision 2 of the configuration" in harness.processor.why_paused(waits_for)
+    for revision in (1, 2):
+        value = {"type": "apply", "revision": revision, "configuration": configuration}
+        harness.take(harness.write("control", json.dumps(value).encode()))
+        assert harness.processor.accepts_sends(waits_for) is (revision == 2)
+    harness.go_on("hop")
+    assert harness.ready("late") == ["b"]
+    assert harness.processor.positions["hop"] == 2
+    odd = {h.REVISION: "x"}
+    harness.take(harness.send("c", "late", topic="hop", **odd))
+    assert harness.ready("late") == ["b", "c"]

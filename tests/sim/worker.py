@@ -374,6 +374,7 @@ class Worker:
             "group_offsets": virtual_group_offsets(broker),
             "topic_ids": virtual_topic_ids(broker),
             "leave_group": _never,
+            "newest_configuration": _never,
             "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }

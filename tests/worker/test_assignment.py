@@ -14,8 +14,11 @@ import pytest
 from aiokafka.errors import IllegalStateError, KafkaError
 from faust.types import TP
 
+from ringfaust.core.catalog import Configuration
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment, NotCopartitioned
 from ringfaust.worker.faust.shares import Held
@@ -33,11 +36,14 @@ class Surroundings:
         self.existing = set(existing)
         self.looks = 0
         self.rejoins = 0
+        self.counts: dict[str, int] = {}
+        """By topic: how many partitions it has, if not as many as the application."""
+        self.newest: Configuration | None = None
+        self.readings = 0
         self.now_s = 0.0
         self.sought: list[tuple[TP, int]] = []
         self.clock = SimpleNamespace(monotonic_s=lambda: self.now_s)
         self.topics = {Role.CONTROL: CONTROL, Role.HOP: HOP, Role.CHANGELOG: "app.changelog"}
-        self.processor_config = SimpleNamespace(routes=[SimpleNamespace(topic="in")])
         self.reader = lambda: self
         self.context: Any = self
         self.partitions = 4
@@ -56,6 +62,16 @@ class Surroundings:
 
     def rejoin(self) -> None:
         self.rejoins += 1
+
+    def partitions_of(self, topic: str) -> int:
+        return self.counts.get(topic, self.partitions)
+
+    def change_topics(self, topics: Collection[str]) -> None:
+        self.calls.append(f"topics {' '.join(sorted(topics))}")
+
+    async def newest_configuration(self) -> Configuration | None:
+        self.readings += 1
+        return self.newest
 
     def pause_until_seek(self, tp: TP) -> None:
         """Nothing to note."""
@@ -85,17 +101,28 @@ class Surroundings:
 class FakeTask:
     """A task that notes what becomes of it, and is served until `fenced` is set."""
 
-    def __init__(self, store: Follower, topics: Collection[str], world: Surroundings) -> None:
-        number = store.number
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        topics: Collection[str],
+        world: Surroundings,
+        route: Route | None = None,
+    ) -> None:
         tps = frozenset(TP(topic, number) for topic in topics)
-        self.work = SimpleNamespace(tps=tps, name=f"partition {number}", topic_ids=dict)
+        self.work = SimpleNamespace(tps=tps, name=name, topic_ids=dict)
         self.trouble = ""
-        self.number = number
+        self.number: int | str = number if route is None else f"{route.topic}/{number}"
+        self.route = route
         self.calls = world.calls
         self.fenced, self.may_close = asyncio.Event(), asyncio.Event()
         self.fenced.set()  # until it is started
         self.may_close.set()
         self.offered: list[Any] = []
+
+    def give(self, topics: Collection[str]) -> None:
+        self.work.tps = frozenset(TP(topic, self.number) for topic in topics)
+        self.calls.append(f"give {self.number}: {' '.join(sorted(topics))}")
 
     def start(self) -> None:
         self.calls.append(f"start {self.number}")
@@ -115,6 +142,8 @@ class FakeTask:
 
 
 ALL = (CONTROL, HOP, "in")
+IN, FAR = Feed("in", "{key}", False), Feed("far", "far", True)
+FEEDS = Feeds(4, (IN,))
 
 
 def partitions(*numbers: int, topics: Collection[str] = ALL) -> frozenset[TP]:
@@ -131,13 +160,21 @@ async def settle() -> None:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
-    monkeypatch.setattr(assignment, "partition_task", FakeTask)
+    def partition_task(store: Follower, topics: Collection[str], world: Surroundings) -> FakeTask:
+        return FakeTask(f"partition {store.number}", store.number, topics, world)
+
+    def repartition_task(route: Route, number: int, world: Surroundings, revision: int) -> FakeTask:
+        name = f"{route.queue} of revision {revision}"
+        return FakeTask(name, number, [route.topic], world, route)
+
+    monkeypatch.setattr(assignment, "partition_task", partition_task)
+    monkeypatch.setattr(assignment, "repartition_task", repartition_task)
     return Surroundings(*ALL)
 
 
 async def assigned(world: Surroundings, *numbers: int) -> Assignment:
     """An assignment that has these partitions."""
-    found = Assignment(world.context, [])
+    found = Assignment(world.context, FEEDS)
     await found.on_assigned(partitions(*numbers), NONE)
     await settle()
     world.calls.clear()
@@ -266,13 +303,16 @@ async def test_a_worker_says_what_it_has_on_its_disk(world: Surroundings, tmp_pa
     assert found.held() == {0: Held(5), 2: Held(0), 3: Held(0, 7_000)}
 
 
-async def test_a_topic_that_appears_is_read_by_a_new_task(world: Surroundings) -> None:
-    found = Assignment(world.context, [])
+async def test_a_topic_that_appears_is_given_to_the_task(world: Surroundings) -> None:
+    """It is not closed for that (R124)."""
+    found = Assignment(world.context, FEEDS)
     await found.on_assigned(partitions(0, topics=(CONTROL, HOP)), NONE)
     await found.on_assigned(partitions(0), NONE)
     await settle()
-    assert world.calls == ["start 0", "close 0", "stop reading 0", "start 0"]
-    assert [task.work.tps for task in found.tasks] == [partitions(0)]
+    assert world.calls == ["start 0", "give 0: app.control app.hop in"]
+    batch: Any = SimpleNamespace(tp=TP("in", 0))
+    found.offer(batch)
+    assert task_of(found, 0).offered == [batch]
 
 
 @pytest.mark.parametrize("members", [False, TimeoutError()], ids=["empty", "no answer"])
@@ -324,18 +364,114 @@ async def test_a_worker_that_an_error_stops_closes_at_once(world: Surroundings) 
 async def test_topics_with_different_numbers_of_partitions_are_refused(
     world: Surroundings,
 ) -> None:
-    found = Assignment(world.context, [])
-    with pytest.raises(NotCopartitioned, match=r"partition 1 of \['in'\]"):
+    found = Assignment(world.context, FEEDS)
+    world.counts["in"] = 3
+    with pytest.raises(NotCopartitioned, match="in has 3 partitions, and this application 4"):
         await found.on_assigned(partitions(0) | partitions(1, topics=(CONTROL, HOP)), NONE)
+    world.counts["in"] = 5
     with pytest.raises(NotCopartitioned, match="has got more than the 4 partitions"):
-        await found.on_assigned(partitions(4), NONE)
+        await found.on_assigned(partitions(0), NONE)
+
+
+# --- other routes (R128) --------------------------------------------------------------------------
+
+
+async def test_new_routes_change_what_the_worker_takes_part_with(world: Surroundings) -> None:
+    found = await assigned(world, 0, 1)
+    found.use_routes(1, Feeds(4, (IN, Feed("new", "{key}", False))))
+    assert world.calls == ["topics app.control app.hop in new"]
+    await found.on_assigned(partitions(0, 1, topics=(*ALL, "new")), NONE)
+    await settle()
+    assert world.calls[1:] == [f"give {n}: app.control app.hop in new" for n in (0, 1)]
+
+
+async def test_older_routes_change_nothing(world: Surroundings) -> None:
+    """A partition that lags behind reports what it has taken up, too."""
+    found = await assigned(world, 0)
+    found.use_routes(2, FEEDS)
+    for revision in (1, 2):
+        found.use_routes(revision, Feeds(4, ()))
+    assert world.calls == []
+    assert found.topics == {*ALL}
+
+
+async def test_a_topic_whose_route_was_removed_is_taken_from_the_task(world: Surroundings) -> None:
+    found = await assigned(world, 0)
+    found.use_routes(1, Feeds(4, ()))
+    assert world.calls == ["topics app.control app.hop", "give 0: app.control app.hop"]
+    batch: Any = SimpleNamespace(tp=TP("in", 0))
+    found.offer(batch)
+    assert task_of(found, 0).offered == []
+
+
+async def test_a_partition_of_a_new_topic_is_left_out_if_its_home_is_elsewhere(
+    world: Surroundings,
+) -> None:
+    """While not all members know the topic, the group gives it to those that do."""
+    found = await assigned(world, 0)
+    found.use_routes(1, Feeds(4, (IN, Feed("new", "{key}", False))))
+    world.calls.clear()
+    new = partitions(1, 2, topics=["new"])
+    await found.on_assigned(partitions(0) | new, NONE)
+    await settle()
+    assert world.calls == []
+    assert {task.work.name for task in found.tasks} == {"partition 0"}
+
+
+async def test_another_route_of_a_repartitioned_topic_has_another_task(
+    world: Surroundings,
+) -> None:
+    found = Assignment(world.context, Feeds(4, (IN, FAR)))
+    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
+    await settle()
+    world.calls.clear()
+    found.use_routes(7, Feeds(4, (IN, FAR._replace(queue="other"))))
+    await settle()
+    assert world.calls == ["close far/5", "stop reading 5", "start far/5"]
+    names = {task.work.name for task in found.tasks}
+    assert names == {"partition 0", "other of revision 7"}
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+async def test_a_repartitioned_topic_without_a_route_is_read_no_more(
+    is_handed_over: bool, world: Surroundings
+) -> None:
+    """Nobody opens it, so nobody would shut this worker out."""
+    found = Assignment(world.context, Feeds(4, (IN, FAR)))
+    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
+    await settle()
+    world.calls.clear()
+    if is_handed_over:
+        await found.on_assigned(partitions(0), NONE)
+        await settle()
+        assert world.calls == ["hand over far/5"]
+    found.use_routes(1, FEEDS)
+    await settle()
+    assert {"close far/5", "stop reading 5"} <= {*world.calls}
+    assert {task.work.name for task in found.tasks} == {"partition 0"}
+
+
+@pytest.mark.parametrize("numbers", [(), (0,)], ids=["without partitions", "with one"])
+async def test_a_worker_without_partitions_reads_what_was_applied_after_each_rebalance(
+    numbers: tuple[int, ...], world: Surroundings
+) -> None:
+    """One that has partitions learns it from them."""
+    document = {"routes": [{"topic": "new", "queue": "{key}"}]}
+    world.newest = Configuration(3, document)
+    found = await assigned(world, *numbers)
+    assert world.readings == (0 if numbers else 1)
+    assert ("new" in found.topics) is (not numbers)
+    world.newest = Configuration(4, {"routes": []})
+    await found.on_assigned(partitions(*numbers), NONE)
+    await settle()
+    assert world.readings == (0 if numbers else 2)
 
 
 async def looks(
     world: Surroundings, assigned: set[str], count: int, ids: dict[str, str] | None = None
 ) -> Mock:
     """Let an assignment look `count` times at the topics. Returns its task, which knows `ids`."""
-    watched = Assignment(world.context, [])
+    watched = Assignment(world.context, FEEDS)
     task = Mock(trouble="")
     task.work.topic_ids.return_value = ids or {}
     task.work.tps = {TP(topic, 0) for topic in assigned}
@@ -399,8 +535,8 @@ class Processor:
     def accepts_sends(self, queue: str) -> bool:
         return self.accepts
 
-    def is_paused(self, queue: str) -> bool:
-        return False
+    def why_paused(self, queue: str) -> str:
+        return "full"
 
 
 async def resumed(world: Surroundings, processor: Any, after_s: float) -> None:

@@ -21,9 +21,10 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.control import QueryRecord, read_control
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, OutRecord, Role
+from ringfaust.protocol.route_changes import feeds_of, routes_of
 from ringfaust.testing.memory.clients import MemoryProducer
 from ringfaust.testing.memory.status import declared_in, queue_rows, worker_row
-from ringfaust.testing.memory.topics import MemoryTopics
+from ringfaust.testing.memory.topics import MemoryTopics, Place
 
 MAX_RECORD_BYTES = 900_000
 """As the default of worker.yaml."""
@@ -39,15 +40,10 @@ class _Partition:
     number: int
     processor: Processor[list[OutRecord]]
     store: MemoryKeyValue
-    inputs: Sequence[str]
+    inputs: Sequence[str] = ()
     """The topics that it reads."""
-
-
-@dataclass
-class _Repartitioning:
-    topic: str
-    number: int
-    work: Repartitioner[list[OutRecord]]
+    revision: int = -1
+    """The configuration that has them; 0: that of the broker."""
 
 
 @dataclass
@@ -92,40 +88,62 @@ class MemoryWorker:
         self._topics = topics
         self._names = {role: topic_name(application, role) for role in _COMMITTED}
         self._alive = _Alive()
-        direct, repartitioned = queues.split_routes(partitions)
-        for name in (*self._names.values(), *(each.topic for each in (*direct, *repartitioned))):
+        for name in self._names.values():
             topics.create(name, partitions)
         config = ProcessorConfig(
             control_topic=self._names[Role.CONTROL],
             repartition_topic=self._names[Role.HOP],
-            routes=direct,
+            routes=(),
             max_record_bytes=MAX_RECORD_BYTES,
             log_is_clock=False,
             partitions=partitions,
             configuration=Configuration(0, queues.document(), "MemoryBroker"),
         )
-        self.inputs = frozenset(each.topic for each in (*direct, *repartitioned))
+        self.inputs: frozenset[str] = frozenset()
         """The topics of the routes."""
-        inputs = (config.control_topic, config.repartition_topic, *(r.topic for r in direct))
+        self._document = queues.document()
+        self._repartitionings: dict[Place, Repartitioner[list[OutRecord]]] = {}
+        self._copied: dict[Place, int] = {}
+        """Up to where partitions of repartitioned topics were copied."""
         catalog = queues.catalog()
-        self._partitions = []
+        self._partitions: list[_Partition] = []
         for number in range(partitions):
             store = MemoryKeyValue()
             state = State(ByteStore(store), catalog)
             processor: Processor[list[OutRecord]] = Processor(config, state, {}, list)
-            self._partitions.append(_Partition(number, processor, store, inputs))
+            self._partitions.append(_Partition(number, processor, store))
             processor.start()
             declared = declared_in(state, number, partitions)
             self._publish(number, queue_rows(state, number, declared, topics.now_ms))
-        self._repartitionings = [
-            _Repartitioning(
-                route.topic, number, Repartitioner(route, partitions, MAX_RECORD_BYTES, 0, list)
-            )
-            for route in repartitioned
-            for number in range(partitions)
-        ]
+        for each in self._partitions:
+            self._use_routes(each)
         self._started_ms = topics.now_ms
         self.tell_of_worker()
+
+    def _use_routes(self, each: _Partition) -> None:
+        """Let a partition use the routes of the configuration that it has taken up (R128)."""
+        count, used = len(self._partitions), each.processor.state.configuration
+        feeds = feeds_of(self._document if used is None else used.document, count)
+        direct = routes_of(feeds, repartitioned=False)
+        each.processor.use_routes(direct)
+        ours = (self._names[Role.CONTROL], self._names[Role.HOP])
+        each.inputs, each.revision = (
+            (*ours, *(route.topic for route in direct)),
+            each.processor.revision,
+        )
+        if each.revision < max(other.revision for other in self._partitions):
+            return
+        self.inputs = frozenset(feed.topic for feed in feeds.routes)
+        for topic in self.inputs:
+            self._topics.create(topic, count)
+        self._copied |= {tp: work.position for tp, work in self._repartitionings.items()}
+        self._repartitionings = {
+            (route.topic, number): Repartitioner(
+                route, count, MAX_RECORD_BYTES, self._copied.get((route.topic, number), 0), list
+            )
+            for route in routes_of(feeds, repartitioned=True)
+            for number in range(count)
+        }
 
     def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
         """Note who has written a record: its consumers are alive while `writer` is open."""
@@ -141,7 +159,7 @@ class MemoryWorker:
     def _run(self) -> None:
         moved = True
         while moved:
-            moved = any([self._repartition(each) for each in self._repartitionings])
+            moved = any([self._repartition(each) for each in [*self._repartitionings]])
             moved |= any([self._process(each) for each in self._partitions])
 
     def tick(self) -> None:
@@ -175,11 +193,12 @@ class MemoryWorker:
                     found[name] = Counts(*map(add, known, queue.counts.stored()))
         return found
 
-    def _repartition(self, each: _Repartitioning) -> bool:
-        records = self._topics.read((each.topic, each.number), each.work.position)
+    def _repartition(self, where: Place) -> bool:
+        work = self._repartitionings[where]
+        records = self._topics.read(where, work.position)
         if records:
-            each.work.take(records, self._topics.now_ms)
-            self._write(each.number, each.work.outputs())
+            work.take(records, self._topics.now_ms)
+            self._write(where[1], work.outputs())
         return bool(records)
 
     def _process(self, each: _Partition) -> bool:
@@ -192,6 +211,8 @@ class MemoryWorker:
                 processor.take(records, self._topics.now_ms)
                 moved |= processor.positions.get(topic, 0) > position
                 self._commit(each)
+                if processor.revision != each.revision:
+                    self._use_routes(each)
         return moved
 
     def _commit(self, each: _Partition) -> None:

@@ -28,8 +28,16 @@ class Holdings(Protocol):
     """What a worker tells the leader of its group. Any thread."""
 
     @property
+    def topics(self) -> Set[str]:
+        """All topics that it takes part with."""
+
+    @property
     def stored_topics(self) -> Set[str]:
         """The topics whose partitions have a store, one for a partition of all of them."""
+
+    @property
+    def home_topic(self) -> str:
+        """The one of these that all members have: who has its partition has those of the others."""
 
     @property
     def takes_standbys(self) -> bool:
@@ -63,6 +71,10 @@ class Assignor(PartitionAssignor):
         return self._holdings.stored_topics if self._holdings else frozenset()
 
     @property
+    def _home(self) -> str:
+        return self._holdings.home_topic if self._holdings else ""
+
+    @property
     def standbys(self) -> frozenset[int]:
         """The partitions of which this worker is the standby."""
         return frozenset(
@@ -71,9 +83,10 @@ class Assignor(PartitionAssignor):
 
     def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
         """What this worker says when it joins the group."""
-        plain = super().metadata(topics)
+        holdings = self._holdings
+        plain = super().metadata(topics if holdings is None else topics & holdings.topics)
         said = json.loads(plain.user_data)
-        if (holdings := self._holdings) is not None:
+        if holdings is not None:
             held = {str(number): list(each) for number, each in holdings.held().items()}
             said[_OURS] = {"standby": int(holdings.takes_standbys), "has": held}
         return ConsumerProtocolMemberMetadata(
@@ -83,23 +96,32 @@ class Assignor(PartitionAssignor):
     def assign(
         self, cluster: Any, member_metadata: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Share out all partitions. Called on the leader of the group."""
+        """Share out all partitions. Called on the leader of the group.
+
+        While routes change (R128), not all members have the same topics. Then a member has the
+        partitions of a topic with a store for which it has those of the home topic, and no others.
+        """
         said = {name: json.loads(each.user_data) for name, each in member_metadata.items()}
         found: dict[str, _Shares] = {name: _Shares() for name in said}
         totals: Counter[str] = Counter()
-        groups = _groups(member_metadata, cluster.partitions_for_topic, self._stored)
+        home = self._home
+        groups = _groups(member_metadata, cluster.partitions_for_topic, self._stored, home)
         for (partitions, is_stored, members), topics in sorted(groups.items()):
+            told_by = [home] if home in topics else topics
             given, followed = share_out(
                 partitions,
-                {name: _member(said[name], topics, is_stored=is_stored) for name in members},
+                {name: _member(said[name], told_by, is_stored=is_stored) for name in members},
                 totals,
             )
             totals.update(given.values())
             for topic in topics:
+                has = {name for name in members if topic in member_metadata[name].subscription}
                 for number, name in given.items():
-                    found[name].actives.setdefault(topic, []).append(number)
+                    if name in has:
+                        found[name].actives.setdefault(topic, []).append(number)
                 for number, name in followed.items():
-                    found[name].standbys.setdefault(topic, []).append(number)
+                    if name in has:
+                        found[name].standbys.setdefault(topic, []).append(number)
         return {
             name: self._answer(shares, said[name].get("url", "")) for name, shares in found.items()
         }
@@ -130,15 +152,22 @@ def _groups(
     members: Mapping[str, ConsumerProtocolMemberMetadata],
     partitions_of: Callable[[str], Set[int] | None],
     stored: Set[str],
+    home: str,
 ) -> dict[_Group, list[str]]:
-    """The topics that exist, by what they have in common."""
+    """The topics that exist, by what they have in common.
+
+    Those with a store, and as many partitions as `home`, belong to all who have that one.
+    """
     subscribers: dict[str, list[str]] = {}
     for name, each in members.items():
         for topic in each.subscription:
             subscribers.setdefault(topic, []).append(name)
     groups: dict[_Group, list[str]] = {}
-    for topic, names in sorted(subscribers.items()):
-        if count := len(partitions_of(topic) or ()):
+    counts = {topic: len(partitions_of(topic) or ()) for topic in {*subscribers, home}}
+    for topic in sorted(subscribers):
+        if count := counts[topic]:
+            goes_with_home = topic in stored and count == counts[home] and home in subscribers
+            names = subscribers[home if goes_with_home else topic]
             group = (count, topic in stored, tuple(sorted(names)))
             groups.setdefault(group, []).append(topic)
     return groups

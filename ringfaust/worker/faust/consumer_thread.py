@@ -180,6 +180,11 @@ class BatchThread(FaustConsumerThread):
         with suppress(RuntimeError):  # the loop is closed: the worker stops
             self.thread_loop.call_soon_threadsafe(self.request_rejoin)
 
+    def change_topics(self, topics: frozenset[str]) -> None:
+        """Take part in the group with these topics from now on, and read on. Any thread."""
+        with suppress(RuntimeError):  # the loop is closed: the worker stops
+            self.thread_loop.call_soon_threadsafe(self.subscribe_to, topics)
+
     def take_failed(self) -> list[TP]:
         """The partitions that cannot be read where they stand, since the last call. Any thread.
 

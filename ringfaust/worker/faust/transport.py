@@ -148,6 +148,16 @@ class BatchConsumer(FaustConsumer):
         """Have the group assign the partitions again."""
         self._batch_thread.rejoin()
 
+    def change_topics(self, topics: frozenset[str]) -> None:
+        """Take part in the group with these topics from now on. What is read stays (R128)."""
+        for channel in cast(Any, self.app.topics):
+            channel.topics = sorted(topics)
+        self._batch_thread.change_topics(topics)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, as far as the client knows; 0: it does not exist."""
+        return len(self._batch_thread.kafka_consumer.partitions_for_topic(topic) or ())
+
     def unconfirmed_s(self) -> float:
         """For how many seconds the group has not confirmed that this is a member; 0: not yet."""
         member_s = self._batch_thread.member_s

@@ -25,8 +25,10 @@ aiokafka 0.14:
 - `AIOKafkaConsumer._subscription`: the position, without waiting for one; and its
   `begin_reassignment` and `assign_from_subscribed` are replaced, to read on during a rebalance.
 - `Subscription.assignment` and the states of its partitions: positions that outlive a rebalance.
-- `AIOKafkaConsumer._client`: its `send` is wrapped, to see the errors in answers to fetches, and
-  whether the group confirms that the client is a member, or has another in its place.
+- `Subscription._topics`: extended, because another subscription would stop everything.
+- `AIOKafkaConsumer._client`: its `set_topics` tells it of these. Its `send` is wrapped, to see the
+  errors in answers to fetches, and whether the group confirms that the client is a member, or has
+  another in its place.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
 - `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
@@ -166,6 +168,20 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     def request_rejoin(self) -> None:
         """Join the group again, as soon as possible. Called in the thread."""
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
+
+    def subscribe_to(self, topics: frozenset[str]) -> None:
+        """Join the group again with other topics, and read on meanwhile. Called in the thread.
+
+        A new subscription would stop everything. So the present one gets them. It keeps what it
+        had, since an answer of the group may still assign that; the assignor says what is wanted.
+        """
+        consumer: Any = self.kafka_consumer
+        subscription = consumer._subscription.subscription  # noqa: SLF001
+        if subscription is None:
+            return  # it begins with them
+        subscription._topics |= topics  # noqa: SLF001
+        consumer._client.set_topics(topics)  # noqa: SLF001
+        self.request_rejoin()
 
     async def close_coordinator(self) -> None:
         """Take part in the group no more, and go on reading. Called in the thread.

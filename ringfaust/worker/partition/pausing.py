@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
-from ringfaust.processor.processor import Processor
+from ringfaust.processor.processor import Processor, awaits_revision
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import InputChanged
 
@@ -50,9 +50,9 @@ class InputPauses:
         self._paused[topic] = self._context.clock.monotonic_s()
         self._context.reader().pause_until_seek(TP(topic, self._number))
         log.info(
-            "%s, partition %d: paused at offset %d: queue %r is %s",
-            topic, self._number, self._processor.positions[topic], queue,
-            "paused" if self._processor.is_paused(queue) else "full",
+            "%s, partition %d: paused at offset %d: %s",
+            topic, self._number, self._processor.positions[topic],
+            self._processor.why_paused(queue),
         )  # fmt: skip
 
     async def _resume(self, topic: str, queue: str) -> None:
@@ -66,8 +66,9 @@ class InputPauses:
         self._paused.pop(topic, None)
         del self._processor.paused_topics[topic]
         log.info(
-            "%s, partition %d: resumed at offset %d: queue %r accepts messages again",
-            topic, self._number, offset, queue,
+            "%s, partition %d: resumed at offset %d: %s", topic, self._number, offset,
+            "its configuration is in use" if awaits_revision(queue)
+            else f"queue {queue!r} accepts messages again",
         )  # fmt: skip
 
     async def _check_identity(self, topic: str) -> None:

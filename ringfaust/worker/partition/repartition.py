@@ -34,10 +34,17 @@ from ringfaust.worker.store.identity import copied_before, last_positions
 log = logging.getLogger(__name__)
 
 
-def repartition_task(route: Route, number: int, context: WorkerContext) -> Task:
-    """The task of one partition of a repartitioned topic."""
+def repartition_task(route: Route, number: int, context: WorkerContext, revision: int = 0) -> Task:
+    """The task of one partition of a repartitioned topic.
+
+    Args:
+        route: the topic, and which queue its records are for.
+        number: the partition.
+        context: what the tasks of the worker share.
+        revision: of the configuration that has the route; 0: nothing was applied yet.
+    """
     transactional_id = repartition_transactional_id(context.application, route.topic, number)
-    work = RepartitionWork(route, number, context)
+    work = RepartitionWork(route, number, context, revision)
 
     return Task(
         work,
@@ -100,8 +107,12 @@ async def _copied_before(tp: TP, context: WorkerContext) -> int | None:
 class RepartitionWork:
     """Forwards the records of one partition of a topic to the partitions of their queues."""
 
-    def __init__(self, route: Route, number: int, context: WorkerContext) -> None:
-        self._route = route
+    def __init__(
+        self, route: Route, number: int, context: WorkerContext, revision: int = 0
+    ) -> None:
+        self.route = route
+        """The topic, and which queue its records are for. It never changes."""
+        self._revision = revision
         self._number = number
         self._context = context
         self._topic_id = ""
@@ -117,7 +128,7 @@ class RepartitionWork:
     @property
     def name(self) -> str:
         """For the log."""
-        return f"{self._route.topic}, partition {self._number}"
+        return f"{self.route.topic}, partition {self._number}"
 
     @property
     def number(self) -> int:
@@ -127,7 +138,7 @@ class RepartitionWork:
     @property
     def unit(self) -> str:
         """For operators."""
-        return f"{self._route.topic}/{self._number}"
+        return f"{self.route.topic}/{self._number}"
 
     is_caught_up = True
     """Nothing waits for it."""
@@ -137,12 +148,12 @@ class RepartitionWork:
     @property
     def tps(self) -> frozenset[TP]:
         """The input partition."""
-        return frozenset({TP(self._route.topic, self._number)})
+        return frozenset({TP(self.route.topic, self._number)})
 
     @property
     def positions(self) -> Mapping[str, int]:
         """The next offset to read."""
-        return {self._route.topic: self._repartitioner.position}
+        return {self.route.topic: self._repartitioner.position}
 
     def restore(
         self,
@@ -151,7 +162,7 @@ class RepartitionWork:
         new_batches: Callable[[], RecordBatches],
     ) -> None:
         """Continue after what was committed."""
-        found = committed.get(self._route.topic)
+        found = committed.get(self.route.topic)
         if found is None:
             self._committed = self._committed if self.copied is None else self.copied
         else:
@@ -160,12 +171,13 @@ class RepartitionWork:
             if not found.is_repartitioned:
                 self._committed = max(found.offset, self.read_directly)
         self._repartitioner = Repartitioner(
-            self._route,
+            self.route,
             self._context.partitions,
             self._context.processor_config.max_record_bytes,
             max(self._committed, 0),
             new_batches,
             cloud_events_of=self._context.processor_config.cloud_events_of,
+            revision=self._revision,
         )
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
@@ -186,7 +198,7 @@ class RepartitionWork:
             StateLost: input is missing.
             GapFound: records are missing, and the worker stops then.
         """
-        topic = self._route.topic
+        topic = self.route.topic
         stored = {topic: self._committed} if self._committed >= 0 else {}
         ids = {topic: self._topic_id}
         starts = start_positions(self._number, stored, ids, bounds, {})
@@ -200,7 +212,7 @@ class RepartitionWork:
 
     def topic_ids(self) -> Mapping[str, str]:
         """The id of the topic, if it is known."""
-        return {self._route.topic: self._topic_id}
+        return {self.route.topic: self._topic_id}
 
     def poll_timeout_s(self) -> float | None:
         """Wait until records arrive."""
@@ -211,6 +223,14 @@ class RepartitionWork:
 
     is_full = False
     """Each record is forwarded on its own."""
+    has_other_inputs = False
+
+    def give(self, topics: frozenset[str]) -> None:
+        """It always has one."""
+
+    def take_up_inputs(self) -> bool:
+        """Another route has another task."""
+        return False
 
     def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
         """Forward some records, in memory."""

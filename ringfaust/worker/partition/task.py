@@ -27,6 +27,7 @@ from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import (
     Batch,
+    Bounds,
     CancelledByNobody,
     CommittedOffset,
     InputChanged,
@@ -145,8 +146,7 @@ class Task:
         committed = await self._restore()
         try:
             # Not before: the old owner has read on until it was shut out, past an earlier end.
-            found = await self._context.read_bounds(self.work.tps)
-            bounds = {tp.topic: at for tp, at in found.items()}
+            bounds = await self._bounds()
             if self._is_started:
                 self.work.check_inputs(bounds, committed)
             else:
@@ -156,14 +156,23 @@ class Task:
             raise
         self._is_started = True
 
+    async def _bounds(self) -> Mapping[str, Bounds]:
+        """By topic, the log that exists."""
+        found = await self._context.read_bounds(self.work.tps)
+        return {tp.topic: at for tp, at in found.items()}
+
+    async def _committed(self) -> Mapping[str, CommittedOffset]:
+        """By topic, the offset that the group has."""
+        found = await self._context.group_offsets(self.work.tps)
+        return {topic: at for (topic, _), at in found.items()}
+
     async def _restore(self) -> Mapping[str, CommittedOffset]:
         """Settle the open transaction, then load the committed state. Returns group offsets."""
         self._producer = self._open_producer()
         try:
             await self._producer.start()
             # Read before the end of the changelog, so that they are never newer than the state.
-            offsets = await self._context.group_offsets(self.work.tps)
-            committed = {topic: found for (topic, _), found in offsets.items()}
+            committed = await self._committed()
             self._store = await self._source.open(committed)
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
@@ -262,6 +271,11 @@ class Task:
         else:
             self.buffer.offer(batch)
 
+    def give(self, topics: frozenset[str]) -> None:
+        """Let it read other topics, from the end of the present cycle on."""
+        self.work.give(topics)
+        self.buffer.arrived.set()
+
     def check_inputs(self, why: str) -> None:
         """Compare the positions with the log that exists, before anything else is processed."""
         self._suspicion = why
@@ -305,6 +319,8 @@ class Task:
 
     async def _locked_cycle(self) -> None:
         async with self._cycle_lock:
+            if self.work.has_other_inputs:
+                await self._change_inputs()
             await (self._cycle() if self.failure is None else self._careful_cycle())
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -332,6 +348,16 @@ class Task:
         self._submit(wall_ms)
         if not self._left:  # a pause or a resume goes back in the log, so no record may be left
             await self.work.end_cycle()
+
+    async def _change_inputs(self) -> None:
+        """Read other topics from here on. The partition stays open meanwhile (R128)."""
+        await self._commits.wait()
+        before = self.work.tps
+        if not self.work.take_up_inputs():
+            return
+        self._context.reader().stop_reading(before - self.work.tps)
+        self.work.check_inputs(await self._bounds(), await self._committed())
+        await self._read_on()
 
     async def _decide_batch(self) -> None:
         """Decide what is there, and what arrives while the previous batch is still in flight.

@@ -23,10 +23,12 @@ from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.protocol.route_changes import RouteChanges, feeds_of, routes_of, shown
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
     POSITIONS_KEY,
+    Feeds,
     read_feeds,
     read_inputs,
     read_positions,
@@ -45,7 +47,7 @@ from ringfaust.worker.partition.hearing import Hearing
 from ringfaust.worker.partition.input_positions import check_changelog, log_gaps, start_positions
 from ringfaust.worker.partition.numbers import PartitionNumbers
 from ringfaust.worker.partition.pausing import InputPauses
-from ringfaust.worker.partition.route_changes import MovedQueue, RouteChanges, refuse_moved
+from ringfaust.worker.partition.route_changes import refuse_moved
 from ringfaust.worker.partition.spans import WorkerSpans
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.changelog import OWN_PACE
@@ -115,7 +117,12 @@ class PartitionWork:
 
     def __init__(self, number: int, input_topics: frozenset[str], context: WorkerContext) -> None:
         self._number = number
-        self._topics = input_topics
+        self._given = self._topics = input_topics
+        """What the group has given it; and what it reads of that."""
+        self._looked: tuple[frozenset[str], int] | None = None
+        """The topics that it had, and the revision that was in use, when it chose what to read."""
+        self._blocked: list[str] = []
+        """The queues that must be empty before it reads what it was given (R113)."""
         self._context = context
         self._ends: Mapping[str, int] | None = None
         """By topic: the end of the log at the assignment; None once it has been read."""
@@ -145,6 +152,10 @@ class PartitionWork:
     def tps(self) -> frozenset[TP]:
         """The input partitions."""
         return frozenset(TP(topic, self._number) for topic in self._topics)
+
+    def give(self, topics: frozenset[str]) -> None:
+        """Let it have other input topics."""
+        self._given = topics
 
     @property
     def positions(self) -> Mapping[str, int]:
@@ -210,6 +221,7 @@ class PartitionWork:
         self._processor.observe(evictions=self._spans is not None, counts=self._context.is_metered)
         self._check_time()
         self._processor.start()
+        self.take_up_inputs()
 
     def _check_time(self) -> None:
         """Report a state whose time is ahead of the clock: it waits until then (R115)."""
@@ -229,32 +241,78 @@ class PartitionWork:
         Raises:
             StateLost: state or input is missing.
             GapFound: records are missing, and the worker stops then.
-            QueuesMoved: queues with messages would move to other partitions.
         """
-        self._check_routes()
         self.check_inputs(bounds, committed)
         self._ends = {topic: bound.end for topic, bound in bounds.items()}
 
-    def _check_routes(self) -> None:
-        """Refuse routes that would move a queue with messages; delete empty ones that moved (R113).
+    @property
+    def has_other_inputs(self) -> bool:
+        """Whether it may have to read other topics from here on (R128)."""
+        if self._processor.is_unfinished:
+            return False
+        if self._looked != (self._given, self._processor.revision):
+            return True
+        return bool(self._blocked) and not any(map(self._messages_in, self._blocked))
+
+    def _messages_in(self, name: str) -> int:
+        queue = self.state.queue(name)
+        return 0 if queue is None else queue.counts.messages
+
+    def take_up_inputs(self) -> bool:
+        """Use the routes of the configuration in use, and choose which topics to read (R128).
+
+        Raises:
+            QueuesMoved: nothing was applied yet, and the routes of the files would move queues with
+                messages to other partitions.
+        """
+        processor, context = self._processor, self._context
+        used, before = processor.state.configuration, (self._topics, self._feeds)
+        self._looked = (self._given, processor.revision)
+        feeds = context.feeds
+        if used is not None:
+            feeds = feeds_of(used.document, context.partitions)
+            context.took_up(used.revision, feeds)
+        direct = routes_of(feeds, repartitioned=False)
+        topics = {context.topics[Role.HOP], *(route.topic for route in direct)}
+        if self._is_blocked(feeds):
+            topics.clear()
+        else:
+            processor.use_routes(direct)
+        self._topics = self._given & {self._control.topic, *topics}
+        if (self._topics, self._feeds) == before:
+            return False
+        processor.paused_topics.clear()  # everything is sought
+        self._pauses = InputPauses(self._number, processor, context)
+        return True
+
+    def _is_blocked(self, now: Feeds) -> bool:
+        """Whether routes would move queues with messages. Deletes empty ones that move (R113).
 
         A client attaches where a queue has had messages, so an empty one must not stay behind.
         """
-        before, now = self._feeds, self._context.feeds
-        if before == now:
-            return
-        changes, processor = RouteChanges(before, now), self._processor
-        moved = []
-        if changes.has_changed:
-            for name, messages in processor.queues():
-                is_elsewhere, partition = changes.elsewhere(name, self._number)
-                if is_elsewhere:
-                    moved.append(MovedQueue(name, messages, partition))
-        refuse_moved(self._number, [queue for queue in moved if queue.messages])
+        if self._feeds == now:
+            self._blocked = []
+            return False
+        processor, number = self._processor, self._number
+        moved = RouteChanges(self._feeds, now).moved(processor.queues, number)
+        full = [queue for queue in moved if queue.messages]
+        if full and not processor.revision:
+            refuse_moved(number, full)
+        self._blocked = [queue.name for queue in full]
+        if full:
+            log.error(
+                "partition %d: the routes of revision %d would move queues with messages: %s. It "
+                "reads nothing but commands until these are empty: consume, move or purge their "
+                "messages. Or apply the earlier routes again", number, processor.revision,
+                shown(full),
+            )  # fmt: skip
+            return True
         for queue in moved:
-            log.info("partition %d: deletes %r: it is empty and moved", self._number, queue.name)
+            log.info("partition %d: deletes %r: it is empty and moved", number, queue.name)
             processor.delete_queue(queue.name)
         processor.fed_by(now)
+        self._feeds = now
+        return False
 
     def check_inputs(
         self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
@@ -296,7 +354,7 @@ class PartitionWork:
 
     def poll_timeout_s(self) -> float | None:
         """How long to wait for records before the next cycle; None: until some arrive."""
-        if self._processor.is_unfinished:
+        if self._processor.is_unfinished or self.has_other_inputs:
             return 0.0
         if not self._group_lag():
             return self._until_work_s()

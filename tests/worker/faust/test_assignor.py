@@ -27,6 +27,7 @@ class Worker:
     def __init__(self, held: Mapping[int, Held], *, takes_standbys: bool = True) -> None:
         self.app = BatchApp("app")
         self.app.holdings = self
+        self.topics, self.home_topic = frozenset(TOPICS), "control"
         self.stored_topics = frozenset({"control", "in"})
         self.takes_standbys = takes_standbys
         self.held = lambda: held
@@ -60,6 +61,22 @@ def test_two_workers_are_the_standbys_of_each_other_and_keep_what_they_have() ->
     far = [{tp for tp in each.serves if tp[0] == "far"} for each in (a, b)]
     assert sorted(map(len, far)) == [1, 2]
     assert not far[0] & far[1]
+
+
+def test_a_member_with_other_topics_has_those_of_its_partitions() -> None:
+    """R128: while routes change. Nothing moves because of that."""
+    a, b = Worker({0: Held(5), 1: Held(5)}), Worker({0: Held(5), 1: Held(5)})
+    b.topics = frozenset({"control"})
+    a.topics = b.topics | {"in"}
+    for _ in range(2):
+        rebalance(a=a, b=b)
+        assert a.serves == {("control", 0), ("in", 0)}
+        assert b.serves == {("control", 1)}
+    b.topics = a.topics
+    rebalance(b=b, a=a)
+    assert a.serves == {("control", 0), ("in", 0)}
+    assert b.serves == {("control", 1), ("in", 1)}
+    assert (a.assignor.standbys, b.assignor.standbys) == ({1}, {0})
 
 
 def test_one_alone_has_everything_and_follows_nothing() -> None:

@@ -257,6 +257,30 @@ async def test_a_rebalance_keeps_what_is_being_read() -> None:
     assert "self._subscription.assign_from_subscribed(assignment.partitions())" in join
 
 
+async def test_other_topics_stop_nothing_and_may_still_be_assigned() -> None:
+    """If not: nothing is read from the change of a route to the end of the rebalance (R128)."""
+    subscriptions, client, coordinator = SubscriptionState(), Mock(), Mock()
+    subscriptions.subscribe({"in", "other"})
+    subscriptions.assign_from_subscribed({TP})
+    subscriptions.seek(TP, 7)
+    consumer = SimpleNamespace(
+        _subscription=subscriptions, _client=client, _coordinator=coordinator
+    )
+    thread: Any = SimpleNamespace(kafka_consumer=consumer)
+    thread.request_rejoin = lambda: vendor.FaustConsumerThread.request_rejoin(thread)
+    vendor.FaustConsumerThread.subscribe_to(thread, frozenset({"in", "new"}))
+    assert subscriptions.subscription.active
+    assert subscriptions.subscription.assignment.state_value(TP).position == 7
+    client.set_topics.assert_called_with({"in", "new"})
+    coordinator.request_rejoin.assert_called_with()
+    subscriptions.assign_from_subscribed({OTHER, NEW})  # what it was asked before
+    subscriptions.subscription._topics = frozenset({"in"})
+    with pytest.raises(AssertionError):
+        subscriptions.assign_from_subscribed({NEW})
+    assert "self._client.set_topics(" in source(AIOKafkaConsumer.subscribe)
+    assert "self._subscription.topics" in source(CoordinatorGroupRebalance.perform_group_join)
+
+
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 
 

@@ -15,6 +15,7 @@ class Processor:
 
     inputs_changed = False
     is_unfinished = False
+    revision = 0
 
     def __init__(self, **positions: int) -> None:
         self.positions = positions
@@ -47,6 +48,7 @@ class Work:
         self.work = PartitionWork(0, frozenset({"in", "control"}), context)
         self.processor = self.work._processor = Processor(**positions)  # type: ignore[assignment]
         self.work._in_group = group
+        self.work._looked = (self.work._given, 0)
         self.work._before = dict(positions)
 
     def open(self, committed: dict[str, CommittedOffset]) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringfaust.protocol.partitioner import partition_of
+from ringfaust.protocol.route_changes import MovedQueue, RouteChanges
 from ringfaust.protocol.stored_rows import FEEDS_KEY, Feed, Feeds, read_feeds, write_feeds
-from ringfaust.worker.partition.route_changes import (
-    MovedQueue,
-    QueuesMoved,
-    RouteChanges,
-    refuse_moved,
-)
+from ringfaust.worker.partition.route_changes import QueuesMoved, refuse_moved
 
 DIRECT, REPARTITIONED = Feed("in", "key.{key}", False), Feed("in", "key.{key}", True)
 BY_KEY, BY_NAME = partition_of("A", 4), partition_of("key.A", 4)

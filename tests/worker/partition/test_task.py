@@ -39,6 +39,7 @@ class OneCommit:
     tps: frozenset[TP] = frozenset()
     positions: Mapping[str, int] = {}
     is_full = False
+    has_other_inputs = False
 
     def __init__(self) -> None:
         self.has_work = False
@@ -207,6 +208,53 @@ async def test_a_new_owner_is_up_to_date_and_a_member_before_it_shuts_out_the_ol
     # The old owner reads on until it is shut out. An older end of a log would lie before its
     # position, as if the log had lost its end, and its records would be read twice (R112).
     assert calls == ["catch up", "catch up", "member", "shut out", "look at the logs"]
+
+
+async def test_other_inputs_are_read_without_closing_anything() -> None:
+    """R128: a ring whose topics change is served meanwhile."""
+    calls: list[str] = []
+    IN, NEW = TP("in", 0), TP("new", 0)  # noqa: N806
+
+    class Rerouted(OneCommit):
+        tps = frozenset({IN})
+        positions: Mapping[str, int] = {"in": 7, "new": 3}
+        has_other_inputs = True
+
+        def take_up_inputs(self) -> bool:
+            calls.append("take up")
+            self.has_other_inputs, self.tps = False, frozenset({NEW})
+            return True
+
+        def check_inputs(self, *found: object) -> None:
+            calls.append(f"check {found}")
+
+    class Reader(AnyReader):
+        def stop_reading(self, tps: Collection[TP]) -> None:
+            calls.append(f"stop {tps}")
+
+        async def seek(self, tp: TP, offset: int) -> None:
+            calls.append(f"seek {tp.topic} {offset}")
+
+    async def bounds(tps: Collection[TP]) -> dict[TP, str]:
+        return dict.fromkeys(tps, "bounds")
+
+    async def offsets(tps: Collection[TP]) -> dict[TP, str]:
+        return dict.fromkeys(tps, "offset")
+
+    opened: list[Any] = []
+    task = new_task(Rerouted(), [], opened, asyncio.get_running_loop().create_future())
+    await task.open()
+    context: Any = task._context
+    context.reader, context.read_bounds, context.group_offsets = Reader, bounds, offsets
+    await task.run_cycle()
+    assert calls == [
+        "take up", f"stop {frozenset({IN})}", "check ({'new': 'bounds'}, {'new': 'offset'})",
+        "seek new 3",
+    ]  # fmt: skip
+    await task.run_cycle()
+    await task.close()
+    assert calls.count("take up") == len(opened) == 1
+    assert not task.failure
 
 
 async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() -> None:

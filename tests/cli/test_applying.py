@@ -1,0 +1,111 @@
+"""Whom `apply` and `diff` ask what is in use, and which routes `apply` refuses (R113, R128)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringfaust.cli import applying
+from ringfaust.cli.applying import WrongRoutes
+from ringfaust.client import NoAnswer
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.topics import TopicProblem
+from ringfaust.core.catalog import Configuration
+from ringfaust.protocol.stored_rows import JobOwner
+
+WORKER = WorkerConfig()
+JOB = JobOwner("s3://rings", "query", 0, from_worker=False)
+ROUTE = {"topic": "in", "queue": "q.{key}", "hop": "auto"}
+BEFORE = {"routes": [], "queues": {"q.*": {}}, "addresses": {}, "settings": {}}
+USED = {0: Configuration(3, BEFORE)}
+
+
+class World:
+    """A cluster: members of the group of workers, a job, and who answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.members: list[str] = []
+        self.job: JobOwner | None = None
+        self.answers = True
+        self.problems: list[TopicProblem] = []
+        self.admin: Any = self
+
+        async def changelog_ends(*_: object) -> list[Any]:
+            return [SimpleNamespace(job=self.job)]
+
+        async def check_topics(*_: object) -> list[TopicProblem]:
+            return self.problems
+
+        monkeypatch.setattr("ringfaust.kafka.admin.open_admin", self._open)
+        monkeypatch.setattr("ringfaust.kafka.changelog_owner.changelog_ends", changelog_ends)
+        monkeypatch.setattr("ringfaust.config.topics.check_topics", check_topics)
+
+    @asynccontextmanager
+    async def _open(self, *_: object) -> AsyncIterator[Any]:
+        yield self
+
+    async def group(self, name: str) -> Any:
+        return SimpleNamespace(members=self.members)
+
+    async def existing(self, names: list[str]) -> list[str]:
+        return names
+
+    async def configuration(self) -> dict[int, Configuration]:
+        if not self.answers:
+            raise NoAnswer("no worker answered")
+        return USED
+
+    async def history(self) -> list[Configuration]:
+        return [USED[0]]
+
+    async def look(self, **route: str) -> Any:
+        wanted = QueuesConfig.model_validate({**BEFORE, "routes": [{**ROUTE, **route}]})
+        return await applying._look(self.admin, WORKER, wanted, None)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+async def test_a_ring_job_that_has_stopped_gets_other_routes_with_its_next_start(
+    world: World,
+) -> None:
+    """It keeps the rings, so its row in the changelog does not tell whether it runs."""
+    world.job, world.answers = JOB, False
+    looked = await world.look()
+    assert looked.is_stopped
+    assert not looked.diff.needs_stop
+    assert [each.name for each in looked.diff.differences] == ["in"]
+    await applying._check_routes(looked, WORKER)
+
+
+async def test_a_ring_job_that_runs_is_refused_other_routes(world: World) -> None:
+    world.job = JOB
+    looked = await world.look()
+    assert not looked.is_stopped
+    assert looked.diff.needs_stop
+    with pytest.raises(WrongRoutes, match="s3://rings has the rings, and takes other routes only"):
+        await applying._check_routes(looked, WORKER)
+
+
+async def test_workers_that_do_not_answer_are_no_stopped_job(world: World) -> None:
+    world.members, world.job, world.answers = ["one"], JOB, False
+    with pytest.raises(NoAnswer):
+        await world.look()
+
+
+async def test_the_topics_of_routes_must_be_as_at_a_start(world: World) -> None:
+    world.members = ["one"]
+    missing = TopicProblem("in", "missing", "error", "Topic in does not exist.")
+    world.problems = [missing, TopicProblem("other", "missing", "error", "Another problem.")]
+    looked = await world.look()
+    with pytest.raises(WrongRoutes) as refused:
+        await applying._check_routes(looked, WORKER)
+    assert str(refused.value) == "Topic in does not exist. Nothing was changed"
+    world.problems = []
+    await applying._check_routes(looked, WORKER)
