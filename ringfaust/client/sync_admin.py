@@ -67,6 +67,8 @@ class Admin(SyncResource):
     configuration = _blocking(AsyncAdmin.configuration)
     history = _blocking(AsyncAdmin.history)
     apply = _blocking(AsyncAdmin.apply)
+    feature_level = _blocking(AsyncAdmin.feature_level)
+    raise_level = _blocking(AsyncAdmin.raise_level)
     create_queue = _blocking(AsyncAdmin.create_queue)
     configure = _blocking(AsyncAdmin.configure)
     configure_address = _blocking(AsyncAdmin.configure_address)

@@ -24,6 +24,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.applied import checked_configuration
 from ringfaust.config.topics import WrongTopics, declarations
+from ringfaust.core import levels
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
@@ -91,6 +92,7 @@ def create_app(
     attach: AttachPages | None = None,
     *,
     first: QueuesConfig | None = None,
+    level: int = levels.OLDEST,
     is_clock_checked: bool = False,
 ) -> BatchApp:
     """The Faust app of one worker.
@@ -100,6 +102,7 @@ def create_app(
         queues: the configuration in use.
         attach: adds pages to those of the worker.
         first: the configuration before any was applied (R128); None: `queues`.
+        level: the feature level in use (R129).
         is_clock_checked: the clock has just been found right.
     """
     first = first or queues
@@ -134,7 +137,7 @@ def create_app(
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
     context = _context(
         worker, topics, processor_config, queues, app, catalog=first.catalog(),
-        identity=identity, clock=clock, log_ends=log_ends,
+        identity=identity, clock=clock, log_ends=log_ends, level=level,
     )  # fmt: skip
     assignment = Assignment(context, repartitioned)
     app.listener = app.holdings = assignment
@@ -197,7 +200,7 @@ async def _beside(
     status = StatusPublisher(
         StatusTopic(worker.client_options(), worker.topic(Role.STATUS), worker.partitions),
         f"{host[:64]}-{os.getpid()}-{uuid.uuid4().hex[:4]}",
-        info | {"host": host, "started_ms": wall_ms()},
+        info | {"host": host, "started_ms": wall_ms(), "levels": [levels.OLDEST, levels.NEWEST]},
         partitions=worker.partitions,
         numbers=numbers,
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
@@ -251,6 +254,7 @@ def _context(
     identity: str,
     clock: WorkerClock,
     log_ends: LogEnds,
+    level: int,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
@@ -291,6 +295,7 @@ def _context(
         topic_ids=lambda names: topic_ids(client, names),
         leave_group=lambda: leave_group(worker, identity),
         log_end=log_ends.end,
+        level=level,
         takes_standbys=worker.standby > 0,
         is_metered=True,
         reader=lambda: app.reader,
@@ -380,10 +385,11 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         BrokerUnreachable: no broker answers.
         ConfigError: what was applied is not valid for this version.
         OwnedByJob: a ring job has the rings.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
     """
     with locked_data_dir(worker.data_dir):
         used, problems = asyncio.run(checked_configuration(worker, queues))
-        queues, first, note = used
+        queues, first, note, level = used
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
@@ -398,7 +404,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
-        _run_faust(worker, queues, attach, first=first, is_clock_checked=is_clock_checked)
+        _run_faust(
+            worker, queues, attach, first=first, level=level, is_clock_checked=is_clock_checked
+        )
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:
@@ -426,12 +434,15 @@ def _run_faust(
     attach: AttachPages | None = None,
     *,
     first: QueuesConfig | None = None,
+    level: int = levels.OLDEST,
     is_clock_checked: bool = False,
 ) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, queues, attach, first=first, is_clock_checked=is_clock_checked),
+        create_app(
+            worker, queues, attach, first=first, level=level, is_clock_checked=is_clock_checked
+        ),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,
