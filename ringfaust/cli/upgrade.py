@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -182,7 +182,7 @@ def judge(
     return UpgradeStatus(
         raised.level, newest, raised.who, raised.raised_ms,
         [
-            UpgradingWorker(each.worker, each.version, *each.levels, dict(each.level))
+            UpgradingWorker(each.worker, each.version, *each.levels, _used(each))
             for each in running
         ],
         _behind(running, raised.level),
@@ -191,10 +191,13 @@ def judge(
     )  # fmt: skip
 
 
+def _used(status: WorkerStatus) -> dict[int, int]:
+    """The level of each partition that it serves. Version 0.2.0 does not say it: it is 1."""
+    return {number: status.level.get(number, 1) for number in status.partitions}
+
+
 def _behind(running: Sequence[WorkerStatus], level: int) -> dict[int, int]:
-    used: Mapping[int, int] = {
-        number: each.level.get(number, 1) for each in running for number in each.partitions
-    }
+    used = {number: each for status in running for number, each in _used(status).items()}
     return {number: each for number, each in sorted(used.items()) if each < level}
 
 

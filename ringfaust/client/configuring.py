@@ -132,13 +132,14 @@ async def raise_level(connection: Connection, level: int, who: str) -> Raised:
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
     try:
         await writer.start()
-        known = (await configuration_log(connection)).level
-        mine = RaisedLevel(level, who, time.time_ns() // 1_000_000)
-        rows = [level_row(connection.topic(Role.CONFIGURATION), mine)]
         command = {"type": "raise_level", "level": level, "who": who}
-        if known.level >= level:  # again, for a partition that has not got it
-            rows = []
-        return Raised(level, *await _write(connection, writer, rows, command, waits=True))
+        done = await _write(connection, writer, [], command, waits=True)
+        # Not before: nobody could start any more if no worker supported it.
+        if (await configuration_log(connection)).level.level < level:
+            mine = RaisedLevel(level, who, time.time_ns() // 1_000_000)
+            row = level_row(connection.topic(Role.CONFIGURATION), mine)
+            await _commit(writer, [row], "the feature level")
+        return Raised(level, *done)
     finally:
         await writer.stop()
 
@@ -180,20 +181,7 @@ async def _write(
         keys.append(key)
         value = encode({**command, "reply": key})
         rows.append(OutgoingRecord(connection.topic(Role.CONTROL), value, partition=number))
-    try:
-        await writer.commit(lambda: writer.send(rows))
-    except ProducerFenced:
-        raise NotApplied(
-            "another `ringfaust apply` or `upgrade finish` began at the same moment. Nothing was "
-            "changed: see `ringfaust history`, and try again"
-        ) from None
-    except KafkaError as error:
-        if writer.may_be_committed:
-            raise OutcomeUnknown(
-                f"it is not known whether {command['type']} was written: see `ringfaust history` "
-                "and `ringfaust upgrade status`"
-            ) from error
-        raise
+    await _commit(writer, rows, command["type"])
     answers = await asyncio.gather(
         *map(connection.await_reply, expected.values() if waits else ()), return_exceptions=True
     )
@@ -210,3 +198,21 @@ async def _write(
         else:
             done.append(number)
     return tuple(done), tuple(waiting)
+
+
+async def _commit(writer: Writer, rows: list[OutgoingRecord], what: str) -> None:
+    """Write rows at once; `what`: what they are, for the error."""
+    try:
+        await writer.commit(lambda: writer.send(rows))
+    except ProducerFenced:
+        raise NotApplied(
+            "another `ringfaust apply` or `upgrade finish` began at the same moment. Nothing was "
+            "changed: see `ringfaust history`, and try again"
+        ) from None
+    except KafkaError as error:
+        if writer.may_be_committed:
+            raise OutcomeUnknown(
+                f"it is not known whether {what} was written: see `ringfaust history` "
+                "and `ringfaust upgrade status`"
+            ) from error
+        raise

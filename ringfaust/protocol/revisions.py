@@ -47,8 +47,8 @@ def read_log(rows: Iterable[tuple[bytes | None, bytes | None]]) -> Configuration
     level = RaisedLevel()
     for key, value in rows:
         name = (key or b"").decode(errors="replace")
-        if name == _LEVEL and value is not None:
-            level = RaisedLevel(**json.loads(value))
+        if name == _LEVEL:
+            level = _read_level(value or b"") or level
         if not name.startswith(_KEY):
             continue
         if value is None:
@@ -57,6 +57,15 @@ def read_log(rows: Iterable[tuple[bytes | None, bytes | None]]) -> Configuration
             found[name] = revision
     revisions = sorted(found.values(), key=lambda each: each.revision)
     return ConfigurationLog(revisions, level)
+
+
+def _read_level(value: bytes) -> RaisedLevel | None:
+    try:
+        fields: dict[str, Any] = json.loads(value)
+        who, raised_ms = fields.get("who", ""), fields.get("raised_ms", 0)
+        return RaisedLevel(int(fields["level"]), who, raised_ms)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def _read(value: bytes) -> Configuration | None:

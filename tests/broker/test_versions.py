@@ -40,7 +40,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The last release before this version, and a Python that has its wheel."""
     if not (ROOT / ".git").exists():
         pytest.skip("no git: nothing is known of earlier releases")
-    tags = git("tag", "--list", "v*", "--merged", "--sort=-version:refname").decode().split()
+    tags = git("tag", "--list", "v*", "--merged=HEAD", "--sort=-version:refname").decode().split()
     tag = next((each for each in tags if each != f"v{__version__}"), "")
     assert tag, "no release is tagged: fetch the tags"
     folder = tmp_path_factory.mktemp("released")
@@ -127,90 +127,44 @@ async def change(app: Application, worker: Worker, python: Path | None) -> None:
     await until(worker.has_connected, DEADLINE_S, f"{worker.name} runs")
 
 
+async def until_ready(worker: Worker) -> None:
+    await until(worker.has_connected, DEADLINE_S, f"{worker.name} runs")
+
+
+def started(app: Application, python: Path | None) -> Worker:
+    """A new worker, of another version if a Python is given."""
+    worker = Worker(app, len(app.workers))
+    worker.python = python
+    app.workers.append(worker)
+    worker.start()
+    return worker
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_upgrade_return_upgrade_and_finish_under_load(
     app: Application, topic: str, released: tuple[str, Path]
 ) -> None:
     version, old = released
-    for _ in range(2):
-        worker = Worker(app, len(app.workers))
-        worker.python = old
-        app.workers.append(worker)
-        worker.start()
-        await until(worker.has_connected, DEADLINE_S, f"{worker.name} runs")
-    one, two = app.workers
+    one = started(app, old)
+    await until_ready(one)
+    two = started(app, old)
+    await until_ready(two)
     load = Load(app, topic, seed=7, rate=100)
     await load.start()
     await goes_on(load)
 
-    await change(app, one, None)
-    await goes_on(load)
-    found = await until_status(app, [version, __version__], expect=1)
-    assert (found["level"], found["newest"]) == (1, levels.NEWEST)
-    assert [each.endswith(f"({version})") for each in found["too_old"]] == [True]
-    refused = await run(app, "upgrade", "finish", "--yes", expect=2)
-    assert found["too_old"][0] in refused
-    assert (await status(app, expect=1))["level"] == 1
-    for worker in (two, one):  # each in turn takes over what the other version has written
-        worker.kill()
+    await run_side_by_side(app, load, version, one, two)
+    for worker, python in (
+        (two, None), (one, old), (two, old), (two, None), (one, None),
+    ):  # fmt: skip
+        await change(app, worker, python)
         await goes_on(load)
-        worker.start()
-        await until(worker.has_connected, DEADLINE_S, f"{worker.name} is back")
-        await goes_on(load)
-
-    await change(app, two, None)  # upgraded
-    await goes_on(load)
-    await change(app, one, old)  # and back
-    await goes_on(load)
-    await change(app, two, old)
-    await goes_on(load)
-    await change(app, two, None)  # upgraded again, in the other order
-    await goes_on(load)
-    await change(app, one, None)
-    await goes_on(load)
     found = await until_status(app, [__version__] * 2, expect=1)
     assert (found["level"], found["too_old"], found["behind"]) == (1, [], {})
-
-    for _ in range(30):  # the row of a killed worker counts for a while
-        done = await asyncio.to_thread(
-            app.run, "upgrade", "finish", "--yes", "--json", "--by", "ann",
-            "--config", app.config_dir,
-        )  # fmt: skip
-        if done.returncode == 0:
-            break
-        assert version in done.stderr, done.stderr
-        await asyncio.sleep(1)
-    assert json.loads(done.stdout) == {
-        "level": levels.NEWEST, "partitions": [*range(PARTITIONS)], "waiting": [],
-    }  # fmt: skip
+    await finish(app, version)
     await goes_on(load)
-
-    # From here on the old version gets nothing as long as another one leads the group ...
-    late = Worker(app, len(app.workers))
-    late.python = old
-    app.workers.append(late)
-    late.start()
-    await until(
-        lambda: any("is too old and gets no partitions" in each.log_text() for each in (one, two)),
-        DEADLINE_S, "the leader says so",
-    )  # fmt: skip
-    await goes_on(load)
-    found = await until_status(app, [version, __version__, __version__], expect=1)
-    (worker_row,) = (each for each in found["workers"] if each["version"] == version)
-    assert worker_row["partitions"] == {}
-    assert "is too old: level 2 is in use" in await run(app, "doctor", expect=1)
-    # ... and alone it refuses the state, without having changed anything.
-    for worker in (one, two):
-        assert await app.stop(worker) == []
-    await until(
-        lambda: late.log_text().count("CLOCK row has version 2") >= PARTITIONS,
-        DEADLINE_S, "it refuses every partition",
-    )  # fmt: skip
-    late.kill()
-    for worker in (one, two):
-        worker.start()
-        await until(worker.has_connected, DEADLINE_S, f"{worker.name} runs")
+    await keep_out(app, load, released, one, two)
     await goes_on(load)
 
     await load.stop()
@@ -219,8 +173,71 @@ async def test_upgrade_return_upgrade_and_finish_under_load(
     assert await judge_topics(app) == []
     for worker in (one, two):
         assert await app.stop(worker) == []
-    app.workers.remove(late)
     assert await judge_stores(app) == []
+
+
+async def run_side_by_side(
+    app: Application, load: Load, version: str, one: Worker, two: Worker
+) -> None:
+    """Upgrade the first, and have each take over what the other version has written."""
+    await change(app, one, None)
+    await goes_on(load)
+    found = await until_status(app, [version, __version__], expect=1)
+    assert (found["level"], found["newest"]) == (1, levels.NEWEST)
+    assert [each.endswith(f"({version})") for each in found["too_old"]] == [True]
+    refused = await run(app, "upgrade", "finish", "--yes", expect=2)
+    assert found["too_old"][0] in refused
+    assert (await status(app, expect=1))["level"] == 1
+    for worker in (two, one):
+        worker.kill()
+        await goes_on(load)
+        worker.start()
+        await until_ready(worker)
+        await goes_on(load)
+
+
+async def finish(app: Application, version: str) -> None:
+    """Finish the upgrade. The row of a worker that was killed counts for a while."""
+    for _ in range(30):
+        done = await asyncio.to_thread(
+            app.run, "upgrade", "finish", "--yes", "--json", "--config", app.config_dir
+        )
+        if done.returncode == 0:
+            break
+        assert version in done.stderr, done.stderr
+        await asyncio.sleep(1)
+    assert json.loads(done.stdout) == {
+        "level": levels.NEWEST, "partitions": [*range(PARTITIONS)], "waiting": [],
+    }  # fmt: skip
+
+
+async def keep_out(
+    app: Application, load: Load, released: tuple[str, Path], one: Worker, two: Worker
+) -> None:
+    """The old version gets nothing beside others, and alone it changes nothing."""
+    version, old = released
+    late = started(app, old)
+    await until(
+        lambda: any("is too old and gets no partitions" in each.log_text() for each in (one, two)),
+        DEADLINE_S, "the leader says so",
+    )  # fmt: skip
+    await goes_on(load)
+    found = await until_status(app, [version, __version__, __version__], expect=1)
+    (its,) = (each for each in found["workers"] if each["version"] == version)
+    assert its["partitions"] == {}, found
+    assert {*found["too_old"]} == {f"{its['worker']} ({version})"}
+    assert f"is too old: level {levels.NEWEST} is in use" in await run(app, "doctor", expect=1)
+    for worker in (one, two):
+        assert await app.stop(worker) == []
+    await until(
+        lambda: late.log_text().count("a stored CLOCK row has version 2") >= PARTITIONS,
+        DEADLINE_S, "it refuses every partition",
+    )  # fmt: skip
+    late.kill()
+    app.workers.remove(late)
+    for worker in (one, two):
+        worker.start()
+        await until_ready(worker)
 
 
 async def test_a_worker_that_is_too_old_is_refused_by_name_and_touches_nothing(
