@@ -141,7 +141,7 @@ def started(app: Application, python: Path | None) -> Worker:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_upgrade_return_upgrade_and_finish_under_load(
     app: Application, topic: str, released: tuple[str, Path]
 ) -> None:

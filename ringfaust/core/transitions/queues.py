@@ -77,7 +77,8 @@ def apply_stage(work: Work, stage: Stage) -> None:
 
 def raise_level_stage(work: Work, stage: Stage) -> None:
     """Use a feature level from here on (R129)."""
-    work.state.raise_level(*stage.args)
+    (level,) = stage.args
+    work.state.raise_level(level)
 
 
 def keep_less_stage(work: Work, stage: Stage) -> None:
