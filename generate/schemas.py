@@ -22,6 +22,7 @@ from ringfaust.cli.partition import ListedPartition
 from ringfaust.cli.receive import ReceivedMessage
 from ringfaust.cli.redrive import RedriveResult
 from ringfaust.cli.topics import PlannedTopic
+from ringfaust.cli.upgrade import FinishedUpgrade, UpgradeStatus
 from ringfaust.client.inspected import (
     ConsumerDetails,
     MessageDetails,
@@ -81,6 +82,8 @@ OUTPUTS: dict[str, Any] = {
     "apply": AppliedRevision,
     "diff": Diff,
     "history": list[ShownRevision],
+    "upgrade status": UpgradeStatus,
+    "upgrade finish": FinishedUpgrade,
     "trace": Trace,
     "receive": ReceivedMessage,
 }

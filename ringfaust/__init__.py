@@ -2,4 +2,4 @@
 
 from ringfaust import compiled as compiled
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"

@@ -90,6 +90,31 @@ class UnknownRowVersion(RingfaustError):
         )
 
 
+class UnsupportedLevel(RingfaustError):
+    """This version does not support the feature level in use (R129). Nothing was changed.
+
+    What to do: run the version of the other workers, which `ringfaust upgrade status` names.
+    """
+
+    def __init__(self, name: str, what: str, level: int, oldest: int, newest: int) -> None:
+        """Say who is refused.
+
+        Args:
+            name: of what does not support the level.
+            what: what uses the level.
+            level: its number.
+            oldest: what `name` supports, from this one
+            newest: to this one.
+        """
+        reason, remedy = "old", "run the version that the other workers have"
+        if level < oldest:
+            reason, remedy = "new", "first run `ringfaust upgrade finish` with the version before"
+        super().__init__(
+            f"{name} is too {reason}: {what} uses feature level {level}, and it supports levels "
+            f"{oldest} to {newest}. Nothing was changed; {remedy}"
+        )
+
+
 class ProtocolError(RingfaustError):
     """A record from outside is not valid. It goes to the dead topic with `reason`.
 

@@ -378,10 +378,17 @@ def judge_workers(
             text = f"the clock of {each.worker} differs by {each.clock_skew_ms:,} ms"
             wrong.append(Finding("workers", "fail", text, "set its clock, with NTP for example"))
     running = [each for each in found if not each.is_stale(now_ms)]
+    used = max((level for each in running for level in each.level.values()), default=0)
+    for each in running:
+        if each.levels[1] < used:
+            text = f"{each.worker} ({each.version}) is too old: level {used} is in use (R129)"
+            remedy = "upgrade it: it gets no partitions, see ringfaust upgrade status"
+            wrong.append(Finding("versions", "fail", text, remedy))
     versions = sorted({each.version for each in running})
     if len(versions) > 1:
         text = f"workers run different versions: {', '.join(versions)}"
-        wrong.append(Finding("versions", "warn", text, "finish the upgrade"))
+        remedy = "upgrade all workers, then run ringfaust upgrade finish"
+        wrong.append(Finding("versions", "warn", text, remedy))
     served = {str(number) for each in running for number in each.partitions}
     served |= {stopped.partition for each in running for stopped in each.stopped}
     missing = [number for number in range(worker.partitions) if str(number) not in served]
@@ -389,9 +396,10 @@ def judge_workers(
         text = f"nobody serves partition {', '.join(map(str, missing[:10]))}"
         wrong.append(Finding("workers", "warn", text, "wait for the rebalance, or start a worker"))
     wrong += _judge_standbys(running, worker)
+    level = f", level {used}" if used else ""
     if wrong or not running:
         return wrong or [Finding("workers", "warn", "none runs", "start one: ringfaust worker")]
-    return [Finding("workers", "ok", f"{len(running)} ready, version {versions[0]}")]
+    return [Finding("workers", "ok", f"{len(running)} ready, version {versions[0]}{level}")]
 
 
 def _judge_standbys(running: Sequence[WorkerStatus], worker: WorkerConfig) -> list[Finding]:

@@ -27,7 +27,7 @@ async def lake_lag(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
         read.setdefault(topic, {})[str(partition)] = at.offset
     if not read:
         return []
-    left = await time_left(worker, list(read), read)
+    left = await time_left(worker.brokers(), list(read), read)
     remedy = "run `ringfaust spark lake`, with more cores if it runs, or raise retention.ms"
     found = [
         Finding(_CHECK, "warn", f"the lake is behind: topic {topic} {each}", remedy)

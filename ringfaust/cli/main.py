@@ -36,6 +36,7 @@ from ringfaust.cli.parts import (
 from ringfaust.cli.queue import queue
 from ringfaust.cli.scheduled import scheduled
 from ringfaust.cli.spark import spark
+from ringfaust.cli.upgrade import upgrade
 from ringfaust.cli.worker import worker
 from ringfaust.cli.xid import xid
 from ringfaust.java import DEFAULT_KAFKA, KafkaVersion
@@ -60,6 +61,7 @@ main.add_typer(scheduled, name="scheduled")
 main.add_typer(xid, name="xid")
 main.add_typer(worker, name="worker")
 main.add_typer(partition, name="partition")
+main.add_typer(upgrade, name="upgrade")
 main.add_typer(topics, name="topics")
 main.add_typer(config, name="config")
 main.add_typer(context, name="context")

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Unpack
 
 from ringfaust.client import configuring
-from ringfaust.client.configuring import Applied, NotApplied
+from ringfaust.client.configuring import Applied, NotApplied, Raised
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import (
@@ -25,7 +25,7 @@ from ringfaust.client.resource import AsyncResource
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.protocol.revisions import Configuration
+from ringfaust.protocol.revisions import Configuration, RaisedLevel
 
 _ALL_QUEUES = "#"
 _QUEUES_PER_PAGE = 2_000
@@ -285,7 +285,7 @@ class Admin(AsyncResource):
         Raises:
             NotApplied: the configuration topic does not exist.
         """
-        return await configuring.applied_revisions(self._connection)
+        return (await configuring.configuration_log(self._connection)).revisions
 
     async def settings_since(self, queue: str) -> dict[str, SettingSince]:
         """Return since when the configuration gives a queue what `apply` brought, by setting.
@@ -327,6 +327,31 @@ class Admin(AsyncResource):
             self._connection, document, who=who, text=text, after=after, is_stopped=is_stopped,
             queues_in=self._queues_in,
         )  # fmt: skip
+
+    async def feature_level(self) -> RaisedLevel:
+        """Return the feature level of the application, and who has raised it (R129).
+
+        Raises:
+            NotApplied: the configuration topic does not exist.
+        """
+        return (await configuring.configuration_log(self._connection)).level
+
+    async def raise_level(self, level: int, *, who: str = "") -> Raised:
+        """Let all partitions use a feature level, for good (R129).
+
+        Check before that every worker supports it, as `ringfaust upgrade finish` does.
+
+        Args:
+            level: one that all workers support.
+            who: who raises it.
+
+        Raises:
+            NotApplied: another one changed the configuration topic at the same moment.
+            Refused: a worker does not support it. Its partitions keep the level that they have.
+            NoAnswer: a partition has no worker.
+            OutcomeUnknown: the brokers failed while it was written.
+        """
+        return await configuring.raise_level(self._connection, level, who)
 
     # --- changing queues -------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Apply a configuration to all partitions, or to none (R128)."""
+"""Apply a configuration (R128), or raise the feature level (R129), for all partitions or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from ringfaust.client.inspected import QueueSummary, SettingSince
 from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
-from ringfaust.protocol.revisions import Configuration, revision_rows
+from ringfaust.protocol.revisions import (
+    Configuration,
+    ConfigurationLog,
+    RaisedLevel,
+    level_row,
+    revision_rows,
+)
 from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
@@ -36,6 +42,16 @@ class Applied(NamedTuple):
     revision: int
     partitions: tuple[int, ...]
     """Those that have taken it up."""
+    waiting: tuple[int, ...]
+    """Those that have not answered: they take it up when a worker serves them."""
+
+
+class Raised(NamedTuple):
+    """A feature level that was raised."""
+
+    level: int
+    partitions: tuple[int, ...]
+    """Those that use it."""
     waiting: tuple[int, ...]
     """Those that have not answered: they take it up when a worker serves them."""
 
@@ -62,8 +78,8 @@ async def present_configurations(connection: Connection) -> dict[int, Configurat
     return dict(zip(numbers, await asyncio.gather(*map(ask, numbers)), strict=True))
 
 
-async def applied_revisions(connection: Connection) -> list[Configuration]:
-    """What was applied, in order of the revisions.
+async def configuration_log(connection: Connection) -> ConfigurationLog:
+    """What was applied, and the feature level.
 
     Raises:
         NotApplied: the topic does not exist.
@@ -128,7 +144,7 @@ async def apply(
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
     try:
         await writer.start()  # from here on nobody else can finish
-        known = await applied_revisions(connection)
+        known = (await configuration_log(connection)).revisions
         if is_stopped and not known:
             raise NotApplied(
                 "no worker runs, and nothing was applied yet: start the workers with this "
@@ -142,7 +158,30 @@ async def apply(
             )
         mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
         first = [] if known else [used[min(used)]._replace(revision=0)]
-        return await _write(connection, writer, first, mine, waits=not is_stopped)
+        command = {
+            "type": "apply", "revision": mine.revision, "configuration": document,
+            "who": who, "text": text,
+        }  # fmt: skip
+        rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
+        done = await _write(connection, writer, rows, command, waits=not is_stopped)
+        return Applied(mine.revision, *done)
+    finally:
+        await writer.stop()
+
+
+async def raise_level(connection: Connection, level: int, who: str) -> Raised:
+    """Let all partitions use a feature level; see `Admin.raise_level`."""
+    writer = connection.brokers.writer(apply_transactional_id(connection.application))
+    try:
+        await writer.start()
+        command = {"type": "raise_level", "level": level, "who": who}
+        done = await _write(connection, writer, [], command, waits=True)
+        # Not before: nobody could start any more if no worker supported it.
+        if (await configuration_log(connection)).level.level < level:
+            mine = RaisedLevel(level, who, time.time_ns() // 1_000_000)
+            row = level_row(connection.topic(Role.CONFIGURATION), mine)
+            await _commit(writer, [row], "the feature level")
+        return Raised(level, *done)
     finally:
         await writer.stop()
 
@@ -183,44 +222,29 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
 async def _write(
     connection: Connection,
     writer: Writer,
-    first: list[Configuration],
-    mine: Configuration,
+    rows: list[OutgoingRecord],
+    command: Mapping[str, Any],
     *,
     waits: bool,
-) -> Applied:
-    """Write everything at once, and wait until the partitions have taken it up."""
-    rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
-    expected, keys = {}, []
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Write rows and a command for each partition at once, and wait until these have taken it up.
+
+    Returns the partitions that have, and those that have not answered.
+    """
+    rows, expected, keys = [*rows], {}, []
     for number in sorted(connection.partitions):
         key, expected[number] = connection.expect_reply()
         keys.append(key)
-        command = {
-            "type": "apply", "revision": mine.revision, "configuration": mine.document,
-            "who": mine.who, "text": mine.text, "reply": key,
-        }  # fmt: skip
-        rows.append(
-            OutgoingRecord(connection.topic(Role.CONTROL), encode(command), partition=number)
-        )
-    try:
-        await writer.commit(lambda: writer.send(rows))
-    except ProducerFenced:
-        raise NotApplied(
-            "another `ringfaust apply` began at the same moment. Nothing was changed: see "
-            "`ringfaust history`, and apply again"
-        ) from None
-    except KafkaError as error:
-        if writer.may_be_committed:
-            raise OutcomeUnknown(
-                "it is not known whether the configuration was applied: see `ringfaust history`"
-            ) from error
-        raise
+        value = encode({**command, "reply": key})
+        rows.append(OutgoingRecord(connection.topic(Role.CONTROL), value, partition=number))
+    await _commit(writer, rows, command["type"])
     answers = await asyncio.gather(
         *map(connection.await_reply, expected.values() if waits else ()), return_exceptions=True
     )
     for key in keys:
         connection.drop_reply(key)
     if not waits:
-        return Applied(mine.revision, (), tuple(expected))
+        return (), tuple(expected)
     done, waiting = [], []
     for number, answer in zip(expected, answers, strict=True):
         if isinstance(answer, NoAnswer):
@@ -229,4 +253,22 @@ async def _write(
             raise answer
         else:
             done.append(number)
-    return Applied(mine.revision, tuple(done), tuple(waiting))
+    return tuple(done), tuple(waiting)
+
+
+async def _commit(writer: Writer, rows: list[OutgoingRecord], what: str) -> None:
+    """Write rows at once; `what`: what they are, for the error."""
+    try:
+        await writer.commit(lambda: writer.send(rows))
+    except ProducerFenced:
+        raise NotApplied(
+            "another `ringfaust apply` or `upgrade finish` began at the same moment. Nothing was "
+            "changed: see `ringfaust history`, and try again"
+        ) from None
+    except KafkaError as error:
+        if writer.may_be_committed:
+            raise OutcomeUnknown(
+                f"it is not known whether {what} was written: see `ringfaust history` "
+                "and `ringfaust upgrade status`"
+            ) from error
+        raise

@@ -123,6 +123,10 @@ class WorkerStatus:
     standbys: Mapping[int, int | None] = field(default_factory=dict)
     """By partition whose standby it is: records of the changelog that it has not applied yet; None:
     that is not known yet (R127)."""
+    levels: tuple[int, int] = (1, 1)
+    """The oldest and the newest feature level that it supports (R129)."""
+    level: Mapping[int, int] = field(default_factory=dict)
+    """By partition that it serves: the feature level in use."""
 
     def is_stale(self, now_ms: int) -> bool:
         """Whether it has been silent for so long that it is not running, as far as is known."""
@@ -184,6 +188,8 @@ def read_worker_status(worker: str, value: bytes) -> WorkerStatus | None:
                 int(number): None if behind is None else _whole(behind)
                 for number, behind in row.get("standbys", {}).items()
             },
+            levels=_levels(row.get("levels", [1, 1])),
+            level=_by_partition(row.get("level", {})),
         )
     except _NOT_A_ROW:
         return None
@@ -211,6 +217,11 @@ def _numbers(row: Any) -> Mapping[str, int]:
 
 def _by_partition(row: Any) -> Mapping[int, int]:
     return {int(number): _whole(value) for number, value in row.items()}
+
+
+def _levels(row: Any) -> tuple[int, int]:
+    oldest, newest = row
+    return _whole(oldest), _whole(newest)
 
 
 def _stopped(row: Any) -> StoppedPartition:

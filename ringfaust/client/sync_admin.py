@@ -68,6 +68,8 @@ class Admin(SyncResource):
     history = _blocking(AsyncAdmin.history)
     settings_since = _blocking(AsyncAdmin.settings_since)
     apply = _blocking(AsyncAdmin.apply)
+    feature_level = _blocking(AsyncAdmin.feature_level)
+    raise_level = _blocking(AsyncAdmin.raise_level)
     create_queue = _blocking(AsyncAdmin.create_queue)
     configure = _blocking(AsyncAdmin.configure)
     configure_address = _blocking(AsyncAdmin.configure_address)

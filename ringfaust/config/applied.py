@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from typing import NamedTuple
 
+from ringfaust import __version__
 from ringfaust.config.differences import Difference, differences
 from ringfaust.config.documents import check
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.topics import TopicProblem, check_topics
 from ringfaust.config.worker import WorkerConfig
+from ringfaust.core import levels
 from ringfaust.core.catalog import Configuration
-from ringfaust.kafka.configuration_topic import applied_revisions
+from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.protocol.records import Role
 from ringfaust.times import time_text
 
@@ -29,6 +32,8 @@ class InUse(NamedTuple):
     """Which one it is; 0: nothing was applied yet."""
     differences: tuple[Difference, ...] = ()
     """What `apply` would change of it to have the file in effect."""
+    level: int = levels.OLDEST
+    """The feature level (R129)."""
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -40,10 +45,14 @@ async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUs
 
     Raises:
         ConfigError: what was applied is not valid for this version of ringfaust.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
         KafkaError: the brokers cannot be reached or refuse the client.
     """
     topic = worker.topic(Role.CONFIGURATION)
-    return newest_of(await applied_revisions(worker.client_options(), topic), file, topic)
+    revisions, raised = await configuration_log(worker.client_options(), topic)
+    me = f"ringfaust {__version__} on {socket.gethostname()}"
+    levels.check_level(me, f"application {worker.application}", raised.level)
+    return newest_of(revisions, file, topic)._replace(level=raised.level)
 
 
 async def checked_configuration(
@@ -55,6 +64,7 @@ async def checked_configuration(
         BrokerUnreachable: no broker answers.
         ConfigError: see `configuration_in_use`.
         KafkaError: see `configuration_in_use`.
+        UnsupportedLevel: see `configuration_in_use`.
     """
     problems = await check_topics(worker, file)  # first: it says best that no broker answers
     used = await configuration_in_use(worker, file)

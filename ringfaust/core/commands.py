@@ -271,6 +271,14 @@ class Apply(NamedTuple):
     """What it changes, or why."""
 
 
+class RaiseLevel(NamedTuple):
+    """Let the partition use a feature level, unless it uses that or a higher one (R129)."""
+
+    level: int
+    who: str = ""
+    """Who finishes the upgrade."""
+
+
 class Sweep(NamedTuple):
     """Let time act: expiry, due messages, leases and consumer timeouts (R12, R13, R32, R50).
 
@@ -287,5 +295,5 @@ Command = (
     Send | Attach | Subscribe | Credit | Heartbeat | Ack | AckMany | Release | Reject | Detach
     | Recover | Rollback | Begin | Prepare | Commit | RollbackXid | Start | CreateQueue | Configure
     | ConfigureAddress | DeleteQueue | Pause | Resume | Purge | Remove | Move | CancelScheduled
-    | DeliverNow | Apply | Sweep
+    | DeliverNow | Apply | RaiseLevel | Sweep
 )  # fmt: skip

@@ -69,6 +69,7 @@ _CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
     c.CancelScheduled: queues.cancel_scheduled,
     c.DeliverNow: queues.deliver_now,
     c.Apply: queues.apply,
+    c.RaiseLevel: queues.raise_level,
     c.Sweep: queues.sweep,
 }
 """What checks a command."""
@@ -120,6 +121,7 @@ _PARTITION_AT_ONCE: Final[dict[str, Callable[[Work, Stage], None]]] = {
     operating.CREATE: operating.create_stage,
     operating.CONFIGURE_ADDRESS: operating.configure_address_stage,
     of_queues.APPLY: of_queues.apply_stage,
+    of_queues.RAISE_LEVEL: of_queues.raise_level_stage,
     of_xids.BEGIN: of_xids.begin_stage,
     of_xids.PREPARE: of_xids.prepare_stage,
     of_xids.HOLD_SEND: of_xids.hold_send_stage,

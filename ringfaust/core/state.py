@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ringfaust.core import limits
+from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.model import Unfinished
@@ -21,6 +21,8 @@ class Clock(NamedTuple):
     """The number of the last step that changed anything."""
     deliveries: int = 0
     """The number of the last delivery."""
+    level: int = levels.OLDEST
+    """The feature level that the partition uses (R129)."""
 
 
 class State:
@@ -65,11 +67,11 @@ class State:
         self._sessions: dict[str, Ordered] = {}
         self._operations: dict[int, Ordered] = {}
         clock: Clock = self.clock_rows.get(0) or Clock()
-        self.now_ms, self.step, self.deliveries = clock
+        self.now_ms, self.step, self.deliveries, self.level = clock
 
     def clock(self) -> Clock:
         """The numbers as they are now."""
-        return Clock(self.now_ms, self.step, self.deliveries)
+        return Clock(self.now_ms, self.step, self.deliveries, self.level)
 
     # --- finding and decoding --------------------------------------------------------------------
 
@@ -201,6 +203,11 @@ class State:
             self.queue_rows.put(queue.name, queue.row())
         for address in self._changed_addresses:
             self.address_rows.put(address.name, address.row())
+
+    def raise_level(self, level: int) -> None:
+        """Use a feature level from now on (R129)."""
+        self.level = level
+        self.clock_rows.put(0, self.clock())
 
     # --- time ------------------------------------------------------------------------------------
 

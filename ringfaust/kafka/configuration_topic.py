@@ -1,4 +1,4 @@
-"""The configuration topic as a worker reads it when it starts (R128)."""
+"""The configuration topic as a worker reads it when it starts (R128, R129)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
-from ringfaust.core.catalog import Configuration
+from ringfaust.protocol.revisions import ConfigurationLog, read_log
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 from ringfaust.transactional.vendor import stop_client
 
 
-async def applied_revisions(client: Mapping[str, Any], topic: str) -> list[Configuration]:
-    """Return what was applied, in order; nothing if the topic does not exist.
+async def configuration_log(client: Mapping[str, Any], topic: str) -> ConfigurationLog:
+    """Return what was applied, and the feature level; nothing if the topic does not exist.
 
     Args:
         client: options of any Kafka client.
@@ -24,6 +24,6 @@ async def applied_revisions(client: Mapping[str, Any], topic: str) -> list[Confi
     """
     consumer = AIOKafkaConsumer(**client, **OPTIONS)
     try:
-        return await read_configurations(consumer, topic) or []
+        return await read_configurations(consumer, topic) or read_log(())
     finally:
         await stop_client(consumer)

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.config import WorkerConfig
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import Brokers, open_admin
 from ringfaust.transactional.vendor import stop_client
 
 _SHORT = 0.25
@@ -41,22 +40,20 @@ class TimeLeft(NamedTuple):
         )
 
 
-async def unread(worker: WorkerConfig, topics: Collection[str], read: Read) -> dict[str, int]:
+async def unread(brokers: Brokers, topics: Collection[str], read: Read) -> dict[str, int]:
     """By topic, how many offsets are not read yet, with transaction markers.
 
     Raises:
         KafkaError: a request failed.
     """
-    async with _consumer(worker, topics) as consumer:
+    async with _consumer(brokers, topics) as consumer:
         found = dict.fromkeys(topics, 0)
         for tp, (first, end) in (await _unread(consumer, read)).items():
             found[tp.topic] += end - first
         return found
 
 
-async def time_left(
-    worker: WorkerConfig, topics: Collection[str], read: Read
-) -> dict[str, TimeLeft]:
+async def time_left(brokers: Brokers, topics: Collection[str], read: Read) -> dict[str, TimeLeft]:
     """By topic, how long it keeps what is not read, by `retention.ms`.
 
     Topics that are read completely, or that keep records forever, are left out.
@@ -65,7 +62,7 @@ async def time_left(
         KafkaError: a request failed.
         BrokerUnreachable: no broker answers.
     """
-    async with open_admin(worker.brokers()) as admin:
+    async with open_admin(brokers) as admin:
         existing = await admin.existing(topics)
     retention = {
         name: int(kept) / 1000
@@ -73,7 +70,7 @@ async def time_left(
         if (kept := about.settings.get("retention.ms", "-1")) != "-1"
     }
     found: dict[str, TimeLeft] = {}
-    async with _consumer(worker, topics) as consumer:
+    async with _consumer(brokers, topics) as consumer:
         for tp, (first, _) in (await _unread(consumer, read)).items():
             if tp.topic not in retention:
                 continue
@@ -86,12 +83,8 @@ async def time_left(
 
 
 @asynccontextmanager
-async def _consumer(
-    worker: WorkerConfig, topics: Collection[str]
-) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(
-        *topics, **worker.client_options(), isolation_level="read_committed"
-    )
+async def _consumer(brokers: Brokers, topics: Collection[str]) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(*topics, **brokers.client_options, isolation_level="read_committed")
     try:
         await consumer.start()
         yield consumer

@@ -39,6 +39,7 @@ from ringfaust.core.commands import (
     Command,
     DeleteQueue,
     Heartbeat,
+    RaiseLevel,
     Start,
     Subscribe,
     Sweep,
@@ -604,6 +605,8 @@ def _log_entry(asked: str, command: Command) -> LogEntry:
     if isinstance(command, Apply):
         text = f"revision {command.revision} by {command.who or 'somebody'}: {command.text}"
         return LogEntry(asked, "", text=text)
+    if isinstance(command, RaiseLevel):
+        return LogEntry(asked, "", text=f"{command.level} by {command.who or 'somebody'}")
     return LogEntry(asked, getattr(command, "queue", ""))
 
 

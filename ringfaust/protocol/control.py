@@ -97,6 +97,7 @@ _LIMITS: Mapping[str, Any] = {
         Field(min_length=1, max_length=limits.ACKS),
     ],
     "delivery": Number,
+    "level": Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)],
     "message": MessageId,
     "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],
     "revision": Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)],

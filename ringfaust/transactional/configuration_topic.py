@@ -1,4 +1,4 @@
-"""The configuration topic, as workers and clients read it (R128)."""
+"""The configuration topic, as workers and clients read it (R128, R129)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.protocol.revisions import PARTITION, Configuration, read_revisions
+from ringfaust.protocol.revisions import PARTITION, ConfigurationLog, read_log
 
 _POLL_MS = 100
 
@@ -26,8 +26,8 @@ OPTIONS: ReaderOptions = {
 }
 
 
-async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> list[Configuration] | None:
-    """Start a consumer, and return what was applied, in order; None: there is no such topic.
+async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> ConfigurationLog | None:
+    """Start a consumer, and return what the topic has; None: there is no such topic.
 
     Raises:
         KafkaError: the brokers cannot be reached or refuse the client.
@@ -44,4 +44,4 @@ async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> list[Co
     while begin < end and await consumer.position(where) < end:
         for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
             rows += [(each.key, each.value) for each in records]
-    return read_revisions(rows)
+    return read_log(rows)

@@ -25,11 +25,12 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.agreement import fingerprint
 from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics, declarations
+from ringfaust.core import levels
 from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
-from ringfaust.kafka.configuration_topic import applied_revisions
+from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.sign_topic import SignTopic
@@ -90,28 +91,23 @@ _FETCH_BYTES = 4 * 1024 * 1024
 
 def create_app(
     worker: WorkerConfig,
-    queues: QueuesConfig,
+    used: InUse,
     attach: AttachPages | None = None,
     *,
-    first: QueuesConfig | None = None,
-    revision: int = 0,
     is_clock_checked: bool = False,
 ) -> BatchApp:
     """The Faust app of one worker.
 
     Args:
         worker: worker.yaml.
-        queues: the configuration in use.
+        used: the configuration in use, and the feature level.
         attach: adds pages to those of the worker.
-        first: the configuration before any was applied (R128); None: `queues`.
-        revision: of `queues`; 0: nothing was applied yet.
         is_clock_checked: the clock has just been found right.
     """
-    first = first or queues
     identity = worker_identity(worker.data_dir)
     app = BatchApp(
         worker.application,
-        protocol=worker_protocol(fingerprint(worker, first)),
+        protocol=worker_protocol(fingerprint(worker, used.first)),
         broker=[f"kafka://{server}" for server in worker.bootstrap_servers.split(",")],
         broker_max_poll_records=min(worker.batch_records, FETCH_RECORDS),
         broker_credentials=_credentials(worker),
@@ -127,12 +123,12 @@ def create_app(
     processor_config = ProcessorConfig(
         control_topic=topics[Role.CONTROL],
         repartition_topic=topics[Role.HOP],
-        routes=first.split_routes(worker.partitions)[0],
+        routes=used.first.split_routes(worker.partitions)[0],
         max_record_bytes=worker.max_record_bytes,
         log_is_clock=worker.clock == "log",
         cloud_events_of=worker.application if worker.cloud_events else "",
         partitions=worker.partitions,
-        configuration=Configuration(0, first.document(), "the workers' queues.yaml"),
+        configuration=Configuration(0, used.first.document(), "the workers' queues.yaml"),
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
@@ -141,10 +137,11 @@ def create_app(
         assignment.use_routes(revision, feeds)
 
     context = _context(
-        worker, topics, processor_config, first, app, identity=identity, clock=clock,
-        log_ends=log_ends, took_up=took_up,
+        worker, topics, processor_config, used.first, app, identity=identity, clock=clock,
+        log_ends=log_ends, took_up=took_up, level=used.level,
     )  # fmt: skip
-    assignment = Assignment(context, feeds_of(queues.document(), worker.partitions), revision)
+    feeds = feeds_of(used.queues.document(), worker.partitions)
+    assignment = Assignment(context, feeds, used.revision)
     app.listener = app.holdings = assignment
     app.background = _background(clock, log_ends)
     memory = MemoryBudget(worker.memory_bytes)
@@ -205,7 +202,7 @@ async def _beside(
     status = StatusPublisher(
         StatusTopic(worker.client_options(), worker.topic(Role.STATUS), worker.partitions),
         f"{host[:64]}-{os.getpid()}-{uuid.uuid4().hex[:4]}",
-        info | {"host": host, "started_ms": wall_ms()},
+        info | {"host": host, "started_ms": wall_ms(), "levels": [levels.OLDEST, levels.NEWEST]},
         partitions=worker.partitions,
         numbers=numbers,
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
@@ -259,6 +256,7 @@ def _context(
     clock: WorkerClock,
     log_ends: LogEnds,
     took_up: Callable[[int, Feeds], None],
+    level: int,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
@@ -266,7 +264,7 @@ def _context(
     block_cache = Cache(block_cache_bytes)
 
     async def newest() -> Configuration | None:
-        found = await applied_revisions(client, worker.topic(Role.CONFIGURATION))
+        found = (await configuration_log(client, worker.topic(Role.CONFIGURATION))).revisions
         return found[-1] if found else None
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
@@ -303,6 +301,7 @@ def _context(
         topic_ids=lambda names: topic_ids(client, names),
         leave_group=lambda: leave_group(worker, identity),
         log_end=log_ends.end,
+        level=level,
         takes_standbys=worker.standby > 0,
         is_metered=True,
         reader=lambda: app.reader,
@@ -386,6 +385,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         BrokerUnreachable: no broker answers.
         ConfigError: what was applied is not valid for this version.
         OwnedByJob: a ring job has the rings.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
     """
     with locked_data_dir(worker.data_dir):
         used, problems = asyncio.run(checked_configuration(worker, queues))
@@ -436,14 +436,7 @@ def _run_faust(
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(
-            worker,
-            used.queues,
-            attach,
-            first=used.first,
-            revision=used.revision,
-            is_clock_checked=is_clock_checked,
-        ),
+        create_app(worker, used, attach, is_clock_checked=is_clock_checked),
         quiet=True,
         loglevel="WARNING",
         redirect_stdouts=False,

@@ -29,7 +29,7 @@ from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import Batch
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import Task
-from ringfaust.worker.partition.work import partition_task
+from ringfaust.worker.partition.work import PartitionWork, partition_task
 from ringfaust.worker.store.data_dir import written_ms
 from ringfaust.worker.store.follower import Follower
 from ringfaust.worker.store.standbys import Standbys
@@ -137,6 +137,13 @@ class Assignment:
     def takes_standbys(self) -> bool:
         """Whether this worker follows partitions of others."""
         return self._context.takes_standbys
+
+    @property
+    def level(self) -> int:
+        """The highest feature level that this worker knows to be in use (R129). Any thread."""
+        works = (task.work for task in self.tasks if not task.trouble)
+        found = [work.state.level for work in works if isinstance(work, PartitionWork)]
+        return max([self._context.level, *found])
 
     def held(self) -> dict[int, Held]:
         """What the worker has of each partition's state. Any thread."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from faust.types import TP
 
+from ringfaust.core import levels
 from ringfaust.core.catalog import Configuration
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import KeyValue
@@ -101,6 +102,8 @@ class WorkerContext:
     """The consumer of the input topics."""
     open_orders: Callable[[int], Awaitable[OrderReader]]
     """Reads the orders for a stopped partition, by number, that are given from now on (R123)."""
+    level: int = levels.OLDEST
+    """The feature level in use when the worker started (R129)."""
     takes_standbys: bool = False
     """Whether the worker follows the changelog of partitions that others serve (R127)."""
     is_metered: bool = False

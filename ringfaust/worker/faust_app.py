@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 
 from ringfaust.config import load
+from ringfaust.config.applied import InUse
 from ringfaust.worker.app import create_app
 
 _folder = os.environ.get("RINGFAUST_CONFIG")
-app = create_app(*load(Path(_folder) if _folder else None))
+worker, queues = load(Path(_folder) if _folder else None)
+app = create_app(worker, InUse(queues, queues))

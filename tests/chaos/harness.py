@@ -90,6 +90,8 @@ class Worker:
         self.log = app.folder / f"worker-{number}.log"
         self._config = app.config_dir
         self._process: subprocess.Popen[bytes] | None = None
+        self.python: Path | None = None
+        """The Python that has another version of ringfaust; None: run this one."""
 
     @property
     def pid(self) -> int:
@@ -102,16 +104,21 @@ class Worker:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
+        program = command(
+            "worker", "--config", self._config, "--data-dir", self.data_dir, *self._options
+        )
+        given = self._environment
+        if self.python is not None:
+            program[0] = str(self.python)
+            given = {name: each for name, each in given.items() if name != "PYTHONPATH"}
         with self.log.open("ab") as log:
             log.write(b"--- start\n")
             self._process = subprocess.Popen(
-                command(
-                    "worker", "--config", self._config, "--data-dir", self.data_dir, *self._options
-                ),
+                program,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env=given,
                 cwd=self.log.parent,
             )
 

@@ -59,6 +59,14 @@ def status(**more: Any) -> WorkerStatus:
             [("warn", "workers run different versions: 1, 2")],
         ),
         (
+            [
+                status(level={0: 2, 1: 2}, levels=(1, 2), standbys={0: 0, 1: 0}),
+                status(worker="v", partitions=()),
+            ],
+            [("fail", "v (1) is too old: level 2 is in use (R129)")],
+        ),
+        ([status(level={0: 1, 1: 1})], [("ok", "1 ready, version 1, level 1")]),
+        (
             [status(), status(worker="v", partitions=(), standbys={0: 10_001, 1: None})],
             [("warn", f"partition 0-1 {NO_STANDBY}")],
         ),

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from generate.files import ROOT
 from generate.schemas import OUTPUTS, output_file
+from ringfaust import __version__
 from ringfaust.cli.main import main
 from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
 from ringfaust.protocol.partitioner import partition_of
@@ -72,6 +73,8 @@ MISTAKES = {
     "partition show 7": "no worker reports a partition 7",
     "partition retry 1": "partition 1 has not stopped: it is serving",
     "partition skip 1 op-in/1/0 --yes": "partition 1 has not stopped: it is serving",
+    "upgrade status --application nobody": "there is no topic nobody.",
+    "upgrade finish": "add --yes",
     "trace": "name a message",
     "trace m --since noon": "is not a time",
     "trace m --since 3600": "'3600' has no unit",
@@ -507,6 +510,21 @@ def test_what_differs_from_the_log_is_named_and_then_since_when_it_counts(
     assert line[1:8] == ["4", "revision", "1,", "applied", "by", "ann", "at"]
     changed(4)
     assert operator.json("config", "check")["log"] == "is as revision 1, which is in effect"
+
+
+def test_an_upgrade_is_looked_at_and_finished(operator: Operator) -> None:
+    assert "all workers support level 2" in operator.run("upgrade", "status", status=1)
+    done = operator.json("upgrade", "finish", "--yes", "--by", "ann")
+    assert done == {"level": 2, "partitions": [0, 1], "waiting": []}
+    assert "nothing to do: feature level 2 is in use" in operator.run("upgrade", "finish", "--yes")
+    found = operator.json("upgrade", "status")
+    assert (found["level"], found["newest"], found["who"]) == (2, 2, "ann")
+    assert (found["behind"], found["too_old"], found["silent"]) == ({}, [], 0)
+    (worker,) = found["workers"]
+    assert (worker["version"], worker["oldest"], worker["newest"]) == (__version__, 1, 2)
+    operator.run_until("2 of 1-2", "worker", "ls")
+    assert "level 2 is in use, since" in operator.run("upgrade", "status")
+    assert f"version {__version__}, level 2" in operator.run("doctor")
 
 
 def test_every_operators_command_has_run(

@@ -6,14 +6,22 @@ from typing import Any
 
 import pytest
 
+from ringfaust import __version__
 from ringfaust.client.configuring import settings_since
-from ringfaust.config import ConfigError, QueuesConfig
+from ringfaust.config import ConfigError, QueuesConfig, applied
 from ringfaust.config.agreement import fingerprint
-from ringfaust.config.applied import newest_of
+from ringfaust.config.applied import configuration_in_use, newest_of
 from ringfaust.config.differences import differences, summary
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.core.catalog import Configuration
-from ringfaust.protocol.revisions import read_revisions, revision_rows
+from ringfaust.errors import UnsupportedLevel
+from ringfaust.protocol.revisions import (
+    ConfigurationLog,
+    RaisedLevel,
+    level_row,
+    read_log,
+    revision_rows,
+)
 
 
 def queues(**fields: Any) -> QueuesConfig:
@@ -26,7 +34,7 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
-    assert newest_of([], file, "t") == (file, file, "", 0, ())
+    assert newest_of([], file, "t") == (file, file, "", 0, (), 1)
 
 
 def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
@@ -79,7 +87,32 @@ def test_rows_are_read_as_they_were_written_and_others_are_skipped() -> None:
         (b"revision/7", b"no JSON"),
         (b"revision/8", b"[]"),
     ]
-    assert read_revisions([*others, *rows]) == [known[0], known[2]], "101 forgets 1"
+    found = read_log([*others, *rows])
+    assert found == ([known[0], known[2]], RaisedLevel()), "101 forgets 1"
+
+
+def test_the_row_of_the_level_is_read_as_it_was_written() -> None:
+    raised = RaisedLevel(2, "ann", 1_700_000_000_000)
+    row = level_row("t", raised)
+    more = [(b"level", value) for value in (b"no JSON", b"[]", b'{"who":"bob"}', None)]
+    assert read_log([(row.key, row.value), *more]).level == raised
+    assert read_log([(b"level", b'{"level":3,"of_tomorrow":1}')]).level == (3, "", 0)
+    assert read_log([]).level.level == 1, "as before there were levels"
+
+
+@pytest.mark.parametrize(("level", "refused"), [(1, False), (2, False), (3, True)])
+async def test_who_does_not_support_the_level_in_use_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, level: int, *, refused: bool
+) -> None:
+    async def log(*_: object) -> ConfigurationLog:
+        return ConfigurationLog([], RaisedLevel(level, "ann"))
+
+    monkeypatch.setattr(applied, "configuration_log", log)
+    if refused:
+        with pytest.raises(UnsupportedLevel, match=rf"ringfaust {__version__} on .* is too old: "):
+            await configuration_in_use(WorkerConfig(), queues())
+    else:
+        assert (await configuration_in_use(WorkerConfig(), queues())).level == level
 
 
 def test_differences_name_the_entries_and_the_fields() -> None:

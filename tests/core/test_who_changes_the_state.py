@@ -29,7 +29,7 @@ CHANGES = {
     "committed", "configure", "create", "delete", "depart", "end", "erase", "forget",
     "give_back", "go_on",
     "group_consumers", "hold", "join", "keep", "leave", "let_go", "mark_evicted", "put", "put_new",
-    "remember", "reset", "retain", "save", "save_rows",
+    "raise_level", "remember", "reset", "retain", "save", "save_rows",
     "shed", "trim", "use", "use_address", "use_spec", "wake_by", "wake_for_xids_by", "writes",
 }  # fmt: skip
 """Methods of the holders that change them. `Work.spend` and `defers` count and wait."""

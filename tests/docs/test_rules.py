@@ -26,6 +26,7 @@ TESTED_ELSEWHERE = {
     "R125": "tests/broker/test_membership.py",
     "R126": "tests/broker/test_membership.py",
     "R127": "tests/broker/test_standby.py",
+    "R129": "tests/broker/test_versions.py",
 }
 
 

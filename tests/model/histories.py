@@ -153,9 +153,12 @@ _APPLY = st.builds(
     ),
     st.integers(1, 9),
 )  # fmt: skip
+_LEVEL = st.builds(c.RaiseLevel, st.integers(1, 3))
 HISTORY = _histories(
     _SEND, _SEND, _SEND, _SEND, _JOIN, _JOIN, st.just(c.Sweep()),
     st.one_of(_of_consumers(s.ANY_QUEUE)), _SETTLE, _SETTLE, _XIDS,
-    st.one_of(*_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS, _SWITCH, _APPLY, _APPLY),
+    st.one_of(
+        *_of_operators(s.ANY_QUEUE, s.SETTINGS), _CONFIGURE_ADDRESS, _SWITCH, _APPLY, _APPLY, _LEVEL
+    ),
 )  # fmt: skip
 """All commands but `Start`, which comes with a crash."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 
 from ringfaust.core import commands as c
+from ringfaust.core import levels
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.errors import BadSetting
 from tests.model.naive_parts import Refuse, need
@@ -115,6 +116,10 @@ class Operating(Deciding):
             if q.sequences or q.orders:
                 self.say("configured", q, changed, False)
             self.fit(q)
+
+    def on_RaiseLevel(self, do: c.RaiseLevel) -> None:
+        """Another format, which nobody notices (R129)."""
+        need(do.level <= levels.NEWEST)
 
     def spec_now(self, q: Queue) -> QueueSpec:
         """A ring of none that was allowed with Artemis's rules is left out without them."""

@@ -29,6 +29,7 @@ UNITS = (
     "kafka/test_vendor",
     "transactional/test_vendor",
     "worker/test_assignment",
+    "worker/faust/test_assignor",
     "worker/faust/test_group",
     "worker/faust/test_membership",
     "worker/partition/test_route_changes",

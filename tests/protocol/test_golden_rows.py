@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ringfaust.core import levels
 from ringfaust.core.address import AddressRow
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.model import (
@@ -29,7 +30,7 @@ from ringfaust.core.sent_ids import SentId, SentPage
 from ringfaust.core.settlement_history import Past
 from ringfaust.core.state import Clock
 from ringfaust.core.table import Kind, Row
-from ringfaust.errors import RingfaustError, UnknownRowVersion
+from ringfaust.errors import RingfaustError, UnknownRowVersion, UnsupportedLevel
 from ringfaust.protocol.records import FetchedRecord, Payload
 from ringfaust.protocol.stored_rows import (
     InputState,
@@ -315,7 +316,7 @@ def test_a_row_without_a_version_is_read(golden: Golden) -> None:
 @by_row
 def test_a_row_of_a_newer_version_is_refused(golden: Golden) -> None:
     kind, first = golden.row[0], golden.raw[0]
-    known = 2 if kind in (Kind.OPERATION, Kind.UNFINISHED, Kind.XID) else first & 0x3F
+    known = 2 if kind in (Kind.CLOCK, Kind.OPERATION, Kind.UNFINISHED, Kind.XID) else first & 0x3F
     for version in (known + 1, 63):
         newer = bytes((first & 0xC0 | version,)) + golden.raw[1:] + b"and more"
         with pytest.raises(UnknownRowVersion) as caught:
@@ -336,6 +337,26 @@ def test_a_newer_message_within_a_row_is_refused(golden: Golden) -> None:
     newer = golden.raw.replace(MESSAGE, b"\x02" + MESSAGE[1:])
     with pytest.raises(UnknownRowVersion, match="a stored message row has version 2"):
         read_value(golden.row[0], newer)
+
+
+def test_the_clock_has_the_level_from_level_2_on() -> None:
+    """So a version that knows no levels, 0.2.0, refuses the state (R129)."""
+    raw = b"\x82[1700000000000,12,5,2]"
+    clock = Clock(1700000000000, 12, 5, 2)
+    assert write_value(Kind.CLOCK, clock) == raw
+    assert read_value(Kind.CLOCK, raw) == clock
+
+
+def test_a_state_of_a_level_that_is_not_supported_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for level in (1, 2):
+        assert read_value(Kind.CLOCK, write_value(Kind.CLOCK, Clock(7, 1, 1, level))).level == level
+    with pytest.raises(UnsupportedLevel, match="is too old: the state of a partition uses feature"):
+        read_value(Kind.CLOCK, write_value(Kind.CLOCK, Clock(7, 1, 1, levels.NEWEST + 1)))
+    monkeypatch.setattr(levels, "OLDEST", 2)  # as in a later version
+    with pytest.raises(UnsupportedLevel, match="is too new: .* run `ringfaust upgrade finish`"):
+        read_value(Kind.CLOCK, b"\x81[7,1,1]")
 
 
 def test_of_a_queue_only_the_numbers_that_are_not_zero_are_stored() -> None:

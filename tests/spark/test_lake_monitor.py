@@ -114,12 +114,12 @@ def test_lag_and_the_time_until_retention(
     asyncio.run(prepare())
     topics = (kept, forever)
     read = {kept: {"0": 10}}
-    assert asyncio.run(unread(worker, topics, read)) == {kept: 20, forever: 30}
-    (found,) = asyncio.run(time_left(worker, topics, read)).items()
+    assert asyncio.run(unread(worker.brokers(), topics, read)) == {kept: 20, forever: 30}
+    (found,) = asyncio.run(time_left(worker.brokers(), topics, read)).items()
     topic, left = found
     assert (topic, left.retention_s) == (kept, 3_600)
     assert 0 < left.left_s <= 600.01
-    assert asyncio.run(time_left(worker, topics, {kept: {"0": 30}})) == {}
+    assert asyncio.run(time_left(worker.brokers(), topics, {kept: {"0": 30}})) == {}
 
     monitor = LakeMonitor(worker, topics, read)
     monitor.look()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ringfaust.core import commands as c
-from ringfaust.core import limits
+from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.admission import beyond_limits
 from ringfaust.core.catalog import Configuration, catalog_of
@@ -38,6 +38,7 @@ from ringfaust.core.transitions.queues import (
     FIT,
     KEEP_LESS,
     PURGE,
+    RAISE_LEVEL,
     TAKE_UP,
 )
 from ringfaust.core.transitions.settling import EXPIRE
@@ -109,6 +110,16 @@ def apply(work: Work, apply: c.Apply) -> list[Stage]:
         Stage(KEEP_LESS, "", ("",)),
         Stage(TAKE_UP, "", ("",)),
     ]
+
+
+def raise_level(work: Work, raised: c.RaiseLevel) -> list[Stage]:
+    """Use a feature level from here on, if this version supports it (R129)."""
+    if raised.level > levels.NEWEST:
+        text = f"this worker supports levels {levels.OLDEST} to {levels.NEWEST}"
+        raise bad(f"level {raised.level}", text)
+    if raised.level <= work.state.level:
+        return []
+    return [Stage(RAISE_LEVEL, "", (raised.level,))]
 
 
 # --- queues --------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from ringfaust.core.work import Work
 FIT, DELETE, PURGE, COPY, TAKE_UP = "fit", "delete", "purge", "copy", "take up"
 """Stages of commands (R114)."""
 KEEP_LESS = "keep less"
-APPLY = "apply"
-"""A stage that is performed at once."""
+APPLY, RAISE_LEVEL = "apply", "raise level"
+"""Stages that are performed at once."""
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -73,6 +73,12 @@ def apply_stage(work: Work, stage: Stage) -> None:
     work.effects.append(
         e.Applied("", configuration.revision, configuration.who, configuration.text)
     )
+
+
+def raise_level_stage(work: Work, stage: Stage) -> None:
+    """Use a feature level from here on (R129)."""
+    (level,) = stage.args
+    work.state.raise_level(level)
 
 
 def keep_less_stage(work: Work, stage: Stage) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ringfaust.core.address import AddressRow
 from ringfaust.core.catalog import Configuration
+from ringfaust.core.levels import check_level
 from ringfaust.core.model import (
     AckMode,
     Consumer,
@@ -211,6 +212,29 @@ def _as_group(row: Any) -> Group:
     return Group(row, 0) if isinstance(row, int) else Group(*row)
 
 
+# --- the clock ------------------------------------------------------------------------------------
+
+_WITH_LEVEL = bytes((VERSION_BYTE + 1,))
+"""First byte of the row of a partition that uses a feature level above 1: version 2."""
+
+
+def _write_clock(clock: Clock) -> bytes:
+    """Level 1 has no name in the row: it is what versions without levels read (R129)."""
+    if clock.level == 1:
+        return write_json(clock[:-1])
+    return _WITH_LEVEL + write_json(clock)[1:]
+
+
+def _read_clock(raw: bytes) -> Clock:
+    if raw.startswith(_WITH_LEVEL):
+        clock = Clock(*read_json(versioned(raw[1:]), Kind.CLOCK.name))
+    else:
+        now_ms, step, deliveries = read_json(raw, Kind.CLOCK.name, newest=2)
+        clock = Clock(now_ms, step, deliveries, 1)
+    check_level("this ringfaust", "the state of a partition", clock.level)
+    return clock
+
+
 # --- unfinished commands --------------------------------------------------------------------------
 
 _WITH_MESSAGE = VERSION_BYTE + 1
@@ -310,7 +334,7 @@ def _name_reader(kind: Kind) -> Callable[[bytes], str]:
 
 
 _VALUES: dict[int, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
-    Kind.CLOCK: (write_json, _json_reader(Kind.CLOCK, lambda row: Clock(*row))),
+    Kind.CLOCK: (_write_clock, _read_clock),
     Kind.QUEUE: (write_queue, read_queue),
     Kind.CONSUMER: (_write_consumer, _json_reader(Kind.CONSUMER, _as_consumer)),
     Kind.RING: (write_message, read_message),

@@ -93,7 +93,8 @@ class LakeMonitor:
         self._next_look = time.monotonic() + _LOOK_S
         self._commit()
         found = self._ask(
-            "the ends of the topics", lambda: unread(self._worker, self._topics, self._read)
+            "the ends of the topics",
+            lambda: unread(self._worker.brokers(), self._topics, self._read),
         )
         if found is not None:
             self._unread = found
@@ -164,7 +165,8 @@ class LakeMonitor:
 
     def _look_at_retention(self) -> None:
         found = self._ask(
-            "the retention of the topics", lambda: time_left(self._worker, self._topics, self._read)
+            "the retention of the topics",
+            lambda: time_left(self._worker.brokers(), self._topics, self._read),
         )
         if found is None:
             return

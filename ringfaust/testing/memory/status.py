@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from ringfaust import __version__, compiled
+from ringfaust.core import levels
 from ringfaust.core.address import address_of
 from ringfaust.core.model import Counts
 from ringfaust.core.state import State
@@ -47,11 +48,12 @@ def queue_rows(state: State, number: int, names: Iterable[str], now_ms: int) -> 
         yield queue_key(name), value, []
 
 
-def worker_row(partitions: Sequence[int], queues: int, started_ms: int, now_ms: int) -> OutRecord:
-    """The row of the worker: it is always ready."""
+def worker_row(level: Mapping[int, int], queues: int, started_ms: int, now_ms: int) -> OutRecord:
+    """The row of the worker: it is always ready. `level`: of each partition (R129)."""
     row = {
         "time_ms": now_ms, "started_ms": started_ms, "host": WORKER, "version": __version__,
-        "engine": compiled.KIND, "ready": True, "problems": [], "partitions": partitions,
+        "engine": compiled.KIND, "ready": True, "problems": [], "partitions": [*level],
         "lag": {}, "recovering": {}, "queues": queues, "published": queues,
+        "levels": [levels.OLDEST, levels.NEWEST], "level": level,
     }  # fmt: skip
     return worker_key(WORKER), json.dumps(row).encode(), []

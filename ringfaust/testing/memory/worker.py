@@ -179,8 +179,8 @@ class MemoryWorker:
 
     def tell_of_worker(self) -> None:
         """Publish that the worker runs now."""
-        numbers = [each.number for each in self._partitions]
-        row = worker_row(numbers, len(self.counts()), self._started_ms, self._topics.now_ms)
+        level = {each.number: each.processor.state.level for each in self._partitions}
+        row = worker_row(level, len(self.counts()), self._started_ms, self._topics.now_ms)
         self._publish(0, [row])
 
     def counts(self) -> dict[str, Counts]:

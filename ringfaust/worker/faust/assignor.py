@@ -3,11 +3,15 @@
 A member says with each request to join what it has on its disk, and the leader answers with the
 partitions that it serves and those of which it is the standby. Both are part of what Faust's own
 assignor writes there, so a member with an older version understands it.
+
+A member says, too, which feature levels it supports and which one it knows to be in use. One that
+is too old for that gets nothing, so that it does not shut out whose state it cannot read (R129).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -19,7 +23,11 @@ from aiokafka.coordinator.protocol import (
 )
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from ringfaust import __version__
+from ringfaust.core import levels
 from ringfaust.worker.faust.shares import Held, Member, share_out
+
+log = logging.getLogger(__name__)
 
 _OURS = "ringfaust"
 
@@ -42,6 +50,10 @@ class Holdings(Protocol):
     @property
     def takes_standbys(self) -> bool:
         """Whether it follows partitions of others."""
+
+    @property
+    def level(self) -> int:
+        """The highest feature level that it knows to be in use (R129)."""
 
     def held(self) -> Mapping[int, Held]:
         """What it has on its disk, by partition."""
@@ -88,7 +100,10 @@ class Assignor(PartitionAssignor):
         said = json.loads(plain.user_data)
         if holdings is not None:
             held = {str(number): list(each) for number, each in holdings.held().items()}
-            said[_OURS] = {"standby": int(holdings.takes_standbys), "has": held}
+            said[_OURS] = {
+                "standby": int(holdings.takes_standbys), "has": held, "version": __version__,
+                "level": holdings.level, "newest_level": levels.NEWEST,
+            }  # fmt: skip
         return ConsumerProtocolMemberMetadata(
             plain.version, plain.subscription, json.dumps(said).encode()
         )
@@ -105,7 +120,8 @@ class Assignor(PartitionAssignor):
         found: dict[str, _Shares] = {name: _Shares() for name in said}
         totals: Counter[str] = Counter()
         home = self._home
-        groups = _groups(member_metadata, cluster.partitions_for_topic, self._stored, home)
+        able = {name: member_metadata[name] for name in _new_enough(said)}
+        groups = _groups(able, cluster.partitions_for_topic, self._stored, home)
         for (partitions, is_stored, members), topics in sorted(groups.items()):
             told_by = [home] if home in topics else topics
             given, followed = share_out(
@@ -133,6 +149,24 @@ class Assignor(PartitionAssignor):
         }  # fmt: skip
         raw = zlib.compress(json.dumps(row).encode())
         return ConsumerProtocolMemberAssignment(self.version, sorted(shares.actives.items()), raw)
+
+
+def _new_enough(said: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The members that support the feature level in use (R129), or all if none does.
+
+    Version 0.2.0 says nothing of levels, and supports the first one.
+    """
+    ours = {name: each.get(_OURS, {}) for name, each in said.items()}
+    level = max(each.get("level", 1) for each in ours.values())
+    able = [name for name, each in ours.items() if each.get("newest_level", 1) >= level]
+    for name in ours.keys() - able:
+        log.error(
+            "worker %s (ringfaust %s) is too old and gets no partitions: feature level %d is in "
+            "use, and it supports levels up to %d. `ringfaust upgrade status` lists all workers",
+            name, ours[name].get("version", "0.2.0 or older"), level,
+            ours[name].get("newest_level", 1),
+        )  # fmt: skip
+    return able or [*said]
 
 
 class _Shares:

@@ -202,6 +202,7 @@ class StatusPublisher:
         said = {
             "ready": not problems,
             "partitions": sorted(work.number for work in self._works()),
+            "level": {str(work.number): work.state.level for work in self._works()},
             "clock_skew_ms": self._clock_skew_ms(),
             "stopped": [
                 {

@@ -12,6 +12,8 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from ringfaust import __version__
+from ringfaust.core import levels
 from ringfaust.worker.faust.assignor import Assignor
 from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.faust.transport import BatchApp
@@ -30,6 +32,7 @@ class Worker:
         self.topics, self.home_topic = frozenset(TOPICS), "control"
         self.stored_topics = frozenset({"control", "in"})
         self.takes_standbys = takes_standbys
+        self.level = 1
         self.held = lambda: held
         self.assignor: Any = self.app.assignor
 
@@ -105,8 +108,39 @@ def test_a_member_of_an_older_version_understands_the_others_and_is_understood()
 def test_what_is_said_is_part_of_what_fausts_assignor_says(takes: bool) -> None:
     worker = Worker({3: Held(7, 9)}, takes_standbys=takes)
     said = json.loads(worker.joins().user_data)
-    assert said["ringfaust"] == {"standby": int(takes), "has": {"3": [7, 9]}}
+    assert said["ringfaust"] == {
+        "standby": int(takes), "has": {"3": [7, 9]}, "version": __version__, "level": 1,
+        "newest_level": levels.NEWEST,
+    }  # fmt: skip
     assert said["assignment"] == {"actives": {}, "standbys": {}}
+
+
+def test_who_is_too_old_for_the_level_in_use_gets_nothing_and_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R129. Version 0.2.0 says nothing of levels, and supports the first one."""
+    a, b, old = Worker({}), Worker({}), Worker({0: Held(90)})
+    said = {"a": a.joins(), "b": b.joins(), "old": _of_0_2_0(old)}
+    before = a.assignor.assign(CLUSTER, said)
+    assert all(dict(each.assignment) for each in before.values()), "level 1: all can read it"
+    b.level = 2  # any member may know; the leader need not
+    said = {"a": a.joins(), "b": b.joins(), "old": _of_0_2_0(old)}
+    answers = a.assignor.assign(CLUSTER, said)
+    assert dict(answers["old"].assignment) == {}
+    given = [*answers["a"].assignment, *answers["b"].assignment]
+    assert sum(len(numbers) for _, numbers in given) == sum(COUNTS.values())
+    old.assignor.on_assignment(answers["old"])
+    assert (old.serves, old.assignor.standbys) == (set(), frozenset())
+    assert "worker old (ringfaust 0.2.0 or older) is too old and gets no partitions" in caplog.text
+
+
+def _of_0_2_0(worker: Worker) -> ConsumerProtocolMemberMetadata:
+    plain = worker.joins()
+    said = json.loads(plain.user_data)
+    said["ringfaust"] = {name: said["ringfaust"][name] for name in ("standby", "has")}
+    return ConsumerProtocolMemberMetadata(
+        plain.version, plain.subscription, json.dumps(said).encode()
+    )
 
 
 def test_these_methods_are_the_ones_that_the_kafka_client_calls() -> None:

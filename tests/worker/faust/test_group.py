@@ -44,6 +44,11 @@ def test_settings_that_must_agree_change_the_fingerprint(
     assert print_of(queues, **worker) != print_of()
 
 
+def test_a_fingerprint_is_the_same_in_every_version() -> None:
+    """Workers of two versions form one group only if it is (R129): never change this text."""
+    assert print_of() == "c9b45220cd9a"
+
+
 def test_what_changes_nothing_changes_no_fingerprint(tmp_path: Any) -> None:
     always = [ROUTES[0], {**ROUTES[1], "hop": "always"}]
     assert print_of({"routes": list(reversed(always))}) == print_of()

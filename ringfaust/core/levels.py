@@ -1,0 +1,48 @@
+"""Feature levels: what the stored rows and records of an application may contain (R129).
+
+An application uses one level. A worker supports some, so that it can run beside workers of the
+version before it, and `ringfaust upgrade finish` raises the level once all support the next one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ringfaust.errors import UnsupportedLevel
+
+
+class FeatureLevel(NamedTuple):
+    """A level, and what it brings."""
+
+    number: int
+    since: str
+    """The first version of ringfaust that supports it."""
+    brings: str
+
+
+LEVELS = (
+    FeatureLevel(1, "0.2.0", "what version 0.2.0 writes and reads"),
+    FeatureLevel(
+        2, "0.3.0",
+        "the CLOCK row, in version 2, has the level: versions without levels refuse the state",
+    ),
+)  # fmt: skip
+"""The levels that this version supports, without a gap."""
+OLDEST = LEVELS[0].number
+"""The one of a new partition: whoever may read it supports that."""
+NEWEST = LEVELS[-1].number
+
+
+def check_level(name: str, what: str, level: int) -> None:
+    """Refuse a level that this version does not support.
+
+    Args:
+        name: of this process, for the error.
+        what: what uses it.
+        level: its number.
+
+    Raises:
+        UnsupportedLevel: it does not.
+    """
+    if not OLDEST <= level <= NEWEST:
+        raise UnsupportedLevel(name, what, level, OLDEST, NEWEST)
