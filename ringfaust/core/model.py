@@ -187,6 +187,8 @@ class Unfinished(NamedTuple):
     """What the host needs to know when the command is finished."""
     refusal: tuple[str, ...] = ()
     """Queue, reason, id and text, if the command was refused: only what came before it is left."""
+    checked: int = 0
+    """Up to which delivery of a returning set all are known to return (C2)."""
 
 
 class Group(NamedTuple):

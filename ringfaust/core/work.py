@@ -33,7 +33,7 @@ class Work:
         self.left_transitions = self.left_bytes = 0
         """What is left of that."""
         self.checked = 0
-        """Up to which delivery of a returning set all are known to return; not stored (C2)."""
+        """Up to which delivery of a returning set all are known to return (C2)."""
         self._before_ms = state.now_ms
         """Time before the step, to go back to if a search finds nothing."""
         self._has_prepared = False
@@ -70,6 +70,7 @@ class Work:
         self.left_transitions, self.left_bytes = self.most_transitions, self.most_bytes
         self.now, self._before_ms = self.state.now_ms, unfinished.before_ms
         self._has_prepared = unfinished.is_split
+        self.checked = unfinished.checked
         self.effects = []
 
     def give_back(self) -> None:
@@ -93,7 +94,7 @@ class Work:
         self.stages = []
         kept = (refusal.queue, refusal.reason, refusal.about, refusal.text) if refusal else ()
         state.unfinished = Unfinished(
-            stages, queue, self._before_ms, self._has_prepared, context, kept
+            stages, queue, self._before_ms, self._has_prepared, context, kept, self.checked
         )
         return None
 

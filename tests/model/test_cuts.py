@@ -139,6 +139,18 @@ def test_a_command_in_several_transactions_does_the_same_as_in_one() -> None:
     assert {name for name in LARGE if not cuts[name]} == set()
 
 
+def test_what_artemis_returns_in_several_transactions_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C2, R114: also if a crash follows each cut."""
+    like = {"consumer_timeout": 500, "compat": "artemis", "max_attempts": 3}
+    monkeypatch.setitem(CATALOG, "settings", {"#": like})
+    cuts: Counter[str] = Counter()
+    for seed in range(40):
+        play(seed, cuts)
+    assert {"Detach", "Recover", "Rollback", "RollbackXid", "Sweep"} <= {*+cuts}
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -248,10 +248,11 @@ def _read_unfinished(raw: bytes) -> Unfinished:
         head, _, tail = raw[1:].partition(_END_OF_JSON)
         raw, message = versioned(head), read_message(tail)
     fields = read_json(raw, Kind.UNFINISHED.name, newest=2)
-    stages, queue, before_ms, is_split, context, *refusal = fields
+    stages, queue, before_ms, is_split, context, *rest = fields
     parts = tuple(Stage(kind, name, _as_args(args, message)) for kind, name, args in stages)
-    kept = tuple(refusal[0]) if refusal else ()
-    return Unfinished(parts, queue, before_ms, is_split, tuple(context), kept)
+    kept = tuple(rest[0]) if rest else ()
+    checked = rest[1] if len(rest) > 1 else 0
+    return Unfinished(parts, queue, before_ms, is_split, tuple(context), kept, checked)
 
 
 def _as_args(args: Any, message: Message | None) -> tuple[Any, ...]:
@@ -259,8 +260,10 @@ def _as_args(args: Any, message: Message | None) -> tuple[Any, ...]:
 
 
 def _write_unfinished(unfinished: Unfinished) -> bytes:
-    """A row without a refusal is as before there were refusals in it, and one without a message."""
-    row: Any = unfinished if unfinished.refusal else unfinished[:-1]
+    """A row that has nothing of what was added later is as it was before that."""
+    row: Any = unfinished
+    if not unfinished.checked:
+        row = unfinished[:-1] if unfinished.refusal else unfinished[:-2]
     stages = unfinished.stages
     # Only one stage can have a message: the others wait until it is done.
     message = next((s.args[0] for s in stages if s.args and isinstance(s.args[0], Message)), None)
