@@ -32,6 +32,7 @@ UNITS = (
     "worker/faust/test_assignor",
     "worker/faust/test_group",
     "worker/faust/test_membership",
+    "worker/partition/test_other_routes",
     "worker/partition/test_route_changes",
     "worker/store/test_store",
     "worker/store/test_store_identity",
