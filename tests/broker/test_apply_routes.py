@@ -19,12 +19,14 @@ from ringfaust.config import load as load_config
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application, Worker, until
+from tests.chaos.load import KEYS as RINGS
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
+PULSE_S = 0.05
 KEYS = [f"k{number}" for number in range(16)]
 
 
@@ -106,11 +108,17 @@ async def await_added(app: Application, wanted: dict[str, int]) -> None:
 
 
 @asynccontextmanager
-async def silences(app: Application) -> AsyncIterator[dict[int, float]]:
-    """Notes the longest time without a handed over message, in s, by partition."""
+async def silences(app: Application, topic: str) -> AsyncIterator[dict[int, float]]:
+    """Send to each partition 20 records a second. Notes the longest time without events, in s."""
     longest: dict[int, float] = {}
     heard: dict[int, float] = {}
-    topic = app.topic("dispatched")
+    rings = {partition_of(key, PARTITIONS): key.encode() for key in RINGS}
+
+    async def pulse(producer: AIOKafkaProducer) -> None:
+        while True:
+            for key in rings.values():
+                await producer.send(topic, b"pulse", key)
+            await asyncio.sleep(PULSE_S)
 
     async def watch(consumer: AIOKafkaConsumer) -> None:
         while True:
@@ -118,17 +126,24 @@ async def silences(app: Application) -> AsyncIterator[dict[int, float]]:
             now_s = time.monotonic()
             for tp in fetched:
                 gap_s = now_s - heard.get(tp.partition, now_s)
-                longest[tp.partition] = max(longest.get(tp.partition, 0), gap_s)
+                longest[tp.partition] = max(longest.get(tp.partition, 0), round(gap_s, 2))
                 heard[tp.partition] = now_s
 
-    async with AIOKafkaConsumer(
-        topic, bootstrap_servers=app.servers, isolation_level="read_committed"
-    ) as consumer:
-        watching = asyncio.ensure_future(watch(consumer))
+    async with (
+        AIOKafkaProducer(bootstrap_servers=app.servers) as producer,
+        AIOKafkaConsumer(
+            app.topic("events"),
+            bootstrap_servers=app.servers,
+            isolation_level="read_committed",
+        ) as consumer,
+    ):
+        running = [asyncio.ensure_future(work) for work in (pulse(producer), watch(consumer))]
         try:
             yield longest
         finally:
-            watching.cancel()
+            for each in running:
+                each.cancel()
+            await asyncio.wait(running)
 
 
 async def settles_more(load: Load) -> None:
@@ -148,7 +163,7 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     load = Load(app, topic, seed=7, rate=50)
     await load.start()
     await settles_more(load)
-    async with silences(app) as longest:
+    async with silences(app, topic) as longest:
         for _ in range(5):
             await settles_more(load)
         print("steady silence of each partition, in s:", longest)
@@ -166,7 +181,7 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     await send_and_await(app, keyed, named, 3)
 
     # Routes that are removed, just before a worker is killed.
-    async with silences(app) as longest:
+    async with silences(app, topic) as longest:
         assert "revision 2 is in effect" in await apply(app, base)
         print("longest silence of each partition during removed routes, in s:", longest)
     two.kill()
@@ -185,13 +200,14 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     await load.stop()
     app.queues_config = load_config(app.config_dir)[1]
     await wait_until_read(app, 60)
-    async with admin(app) as each:  # the judge counts what has left these queues
+    async with admin(app) as operator:  # the judge counts what has left these queues
         for name in keyed_and_named(4):
-            await each.purge(name)
+            await operator.purge(name)
     await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
     assert await judge_topics(app) == []
-    async with admin(app) as each:
-        assert {used.revision for used in (await each.configuration()).values()} == {3}
+    async with admin(app) as operator:
+        used = await operator.configuration()
+        assert {found.revision for found in used.values()} == {3}
     faults = [fault for worker in (two, three) for fault in await app.stop(worker)]
     assert faults == []
     assert await judge_stores(app) == []
