@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 from rocksdict import Cache
 
+from ringfaust.core import levels
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import XidRow
 from ringfaust.core.queue import QueueRow
@@ -130,6 +131,8 @@ def _as_read_now(row: list[Any]) -> list[Any]:
         return [key, [value, 0, 0]]
     if _kind(row) == Kind.XID:
         return [key, list(XidRow(*value))]
+    if _kind(row) == Kind.CLOCK:
+        return [key, [*value, levels.OLDEST]]
     if _kind(row) == Kind.OPERATION:
         return [key, [*value, 0]]
     return row
