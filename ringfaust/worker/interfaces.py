@@ -441,6 +441,10 @@ class Work(Protocol):
         """Let it have other input topics; see `take_up_inputs`."""
 
     @property
+    def blocked(self) -> str:
+        """Why it reads nothing but commands; empty: it reads all its inputs."""
+
+    @property
     def has_other_inputs(self) -> bool:
         """Whether it may have to read other topics from here on (R128)."""
 

@@ -30,8 +30,9 @@ def record(message: str, name: str = "ringfaust.worker.app", **more: Any) -> log
 
 def task(number: int, trouble: str = "", left: int = 0) -> Any:
     work = SimpleNamespace(
-        name=f"partition {number}", number=number, is_caught_up=left == 0, remaining_records=left
-    )
+        name=f"partition {number}", number=number, is_caught_up=left == 0,
+        remaining_records=left, blocked="",
+    )  # fmt: skip
     return SimpleNamespace(trouble=trouble, work=work)
 
 
@@ -70,6 +71,13 @@ def test_the_first_lines_tell_how_the_engine_runs_and_what_would_make_it_faster(
     first, *more = lines.messages
     assert f" ({kind}): brokers " in first
     assert more == ([f"{kind}: {remedy}"] if remedy else [])
+
+
+def test_a_worker_whose_partition_reads_only_commands_is_not_ready() -> None:
+    world = World()
+    world.tasks = [task(0), task(1)]
+    world.tasks[1].work.blocked = "it reads nothing but commands"
+    assert world.health.problems() == ["partition 1: it reads nothing but commands"]
 
 
 def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(

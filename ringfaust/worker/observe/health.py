@@ -87,7 +87,7 @@ class Health:
     def _problem(self, task: Task) -> str:
         name = task.work.name
         if not task.trouble and task.work.is_caught_up:
-            return ""
+            return f"{name}: {task.work.blocked}" if task.work.blocked else ""
         left = self.remaining(task)
         if task.trouble:
             more = f" ({left:,} records of its changelog left)" if left else ""

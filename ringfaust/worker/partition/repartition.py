@@ -224,6 +224,7 @@ class RepartitionWork:
     is_full = False
     """Each record is forwarded on its own."""
     has_other_inputs = False
+    blocked = ""
 
     def give(self, topics: frozenset[str]) -> None:
         """It always has one."""

@@ -23,7 +23,7 @@ from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
-from ringfaust.protocol.route_changes import RouteChanges, feeds_of, routes_of, shown
+from ringfaust.protocol.route_changes import MovedQueue, RouteChanges, feeds_of, routes_of, shown
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -121,7 +121,7 @@ class PartitionWork:
         """What the group has given it; and what it reads of that."""
         self._looked: tuple[frozenset[str], int] | None = None
         """The topics that it had, and the revision that was in use, when it chose what to read."""
-        self._blocked: list[str] = []
+        self._blocked: list[MovedQueue] = []
         """The queues that must be empty before it reads what it was given (R113)."""
         self._context = context
         self._ends: Mapping[str, int] | None = None
@@ -254,9 +254,20 @@ class PartitionWork:
             return True
         return bool(self._blocked) and not any(map(self._messages_in, self._blocked))
 
-    def _messages_in(self, name: str) -> int:
-        queue = self.state.queue(name)
+    def _messages_in(self, moved: MovedQueue) -> int:
+        queue = self.state.queue(moved.name)
         return 0 if queue is None else queue.counts.messages
+
+    @property
+    def blocked(self) -> str:
+        """Why it reads nothing but commands; empty: it reads all its inputs."""
+        if not self._blocked:
+            return ""
+        return (
+            f"it reads nothing but commands: the routes of revision {self._processor.revision} "
+            f"would move queues with messages: {shown(self._blocked)}. Consume, move or purge "
+            "these messages, or apply the earlier routes again"
+        )
 
     def take_up_inputs(self) -> bool:
         """Use the routes of the configuration in use, and choose which topics to read (R128).
@@ -298,14 +309,9 @@ class PartitionWork:
         full = [queue for queue in moved if queue.messages]
         if full and not processor.revision:
             refuse_moved(number, full)
-        self._blocked = [queue.name for queue in full]
+        self._blocked = full
         if full:
-            log.error(
-                "partition %d: the routes of revision %d would move queues with messages: %s. It "
-                "reads nothing but commands until these are empty: consume, move or purge their "
-                "messages. Or apply the earlier routes again", number, processor.revision,
-                shown(full),
-            )  # fmt: skip
+            log.error("partition %d: %s", number, self.blocked)
             return True
         for queue in moved:
             log.info("partition %d: deletes %r: it is empty and moved", number, queue.name)

@@ -35,6 +35,7 @@ class Partition:
         self.name = f"partition {number}"
         self.tps = {TP("in", number)}
         self.is_caught_up = True
+        self.blocked = ""
         self.remaining_records = 0
         self.numbers = PartitionNumbers()
         self.now_ms = NOW_MS

@@ -253,6 +253,7 @@ async def test_a_hundred_thousand_queues_stay_small(monkeypatch: pytest.MonkeyPa
     view = SimpleNamespace(
         number=0, unit="0", name="partition 0", state=ManyQueues(100_000), numbers=work.numbers,
         tps=work.tps, positions={}, paused_topics={}, wall_ms=work.wall_ms, is_caught_up=True,
+        blocked="",
     )  # fmt: skip
     evictions = counted(f"departures.airport-{n:06}" for n in range(100_000))
     work.numbers.commit({}, Activity((), evictions, (), ()), 0.1)

@@ -147,7 +147,8 @@ def test_routes_that_would_move_its_messages_let_it_read_commands_until_these_ar
     assert partition.work.take_up_inputs()
     assert partition.reads == {"control"}
     assert f"'keyed.{KEY}' (1 messages, to partition {HOME})" in caplog.text
-    assert "consume, move or purge" in caplog.text
+    assert "Consume, move or purge" in partition.work.blocked
+    assert partition.work.blocked in caplog.text
     partition.open()
     assert partition.reads == {"control"}
     partition.take(partition.say(type="attach", queue=f"keyed.{KEY}", consumer="c", credit=0))

@@ -40,6 +40,7 @@ class OneCommit:
     positions: Mapping[str, int] = {}
     is_full = False
     has_other_inputs = False
+    blocked = ""
 
     def __init__(self) -> None:
         self.has_work = False
