@@ -80,7 +80,13 @@ def test_each_method_of_admin_is_an_operation() -> None:
 
 def test_who_only_reads_can_call_nothing_that_writes_a_command() -> None:
     queries = {"queues", "queue", "homes", "browse_page", "message", "xids", "configuration"}
-    assert {name for name, each in OPERATIONS.items() if each.is_read} == queries | {"history"}
+    of_topic = {"history", "settings_since", "feature_level"}
+    assert {name for name, each in OPERATIONS.items() if each.is_read} == queries | of_topic
+
+
+def test_nobody_says_here_that_no_worker_runs() -> None:
+    """Then `apply` would not ask the workers whether queues with messages would move (R113)."""
+    assert {*OPERATIONS["apply"].parameters.model_fields} == {"document", "text", "after"}
 
 
 def test_the_document_is_valid_openapi() -> None:
