@@ -135,6 +135,7 @@ async def apply(
     """
     used = {} if is_stopped else await present_configurations(connection)
     count = len(connection.partitions)
+    encode({"type": "apply", "revision": 1, "configuration": document, "who": who, "text": text})
     now = feeds_of(document, count)
     checks = (
         _check_routes(number, feeds_of(each.document, count), now, queues_in)

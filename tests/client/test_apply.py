@@ -127,6 +127,9 @@ async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker
     ("wrong", "says"),
     [
         ({"nonsense": {}}, "nonsense"),
+        ({"routes": 3}, "routes"),
+        ({"routes": [{}]}, "routes"),
+        ({"routes": [{"topic": "t", "queue": 3}]}, "routes"),
         ({**content(), "queues": {"q": 3}}, "queues"),
         (content(**{f"q{number}": {"ring_size": 1} for number in range(20_000)}), "limit is"),
     ],

@@ -284,6 +284,29 @@ async def test_a_mistake_in_a_body_is_named(
 
 
 @pytest.mark.parametrize(
+    ("routes", "field", "valid"),
+    [
+        (3, "routes", "tuple"),
+        ([{"topic": "t"}], "routes.0.queue", "required"),
+        ([{"topic": "t", "queue": "orders.{kye}"}], "routes.0.queue", "did you mean '{key}'?"),
+        ([{"topic": "shop.events", "queue": "q"}], "routes.0.topic", "feed itself"),
+    ],
+)
+async def test_a_configuration_is_checked_as_the_file_is(
+    console: Console, routes: Any, field: str, valid: str
+) -> None:
+    """Else workers would take it up, and none could start with it any more."""
+    console.backend.worker = console.backend.worker.model_copy(update={"application": "shop"})
+    body = {"document": {"routes": routes, "queues": {"q": {}, "orders.*": {}}}}
+    answer = await post(console, "/apply", body)
+    assert answer.status == 400
+    [found] = (await problem(answer))["errors"]
+    assert found["field"] == f"document.{field}"
+    assert valid in found["valid"]
+    console.backend.fake.apply.assert_not_called()
+
+
+@pytest.mark.parametrize(
     ("raw", "status"),
     [
         (b"", 400), (b"{", 400), (b"\xff", 400), (b'{"queue": "\\ud800"}', 400),
