@@ -318,7 +318,8 @@ class Admin(AsyncResource):
 
         Raises:
             NotApplied: another revision was applied meanwhile; or the routes would move queues
-                with messages, or begin or end the hop of a topic (R113).
+                with messages, begin or end the hop of a topic, or read one that has another number
+                of partitions (R113).
             BadArgument: it is too large, or not a configuration.
             NoAnswer: a partition has no worker.
             OutcomeUnknown: the brokers failed while it was written.

@@ -135,12 +135,16 @@ async def apply(
     """
     used = {} if is_stopped else await present_configurations(connection)
     count = len(connection.partitions)
+    encode({"type": "apply", "revision": 1, "configuration": document, "who": who, "text": text})
     now = feeds_of(document, count)
     checks = (
         _check_routes(number, feeds_of(each.document, count), now, queues_in)
         for number, each in used.items()
     )
     await asyncio.gather(*checks)
+    if used:
+        before = [feeds_of(each.document, count) for each in used.values()]
+        await _check_topics(connection, before, now)
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
     try:
         await writer.start()  # from here on nobody else can finish
@@ -217,6 +221,26 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
             f"{shown(moved)}. Nothing was changed. Consume, move or purge their messages, and "
             "apply again"
         )
+
+
+async def _check_topics(connection: Connection, before: Sequence[Feeds], now: Feeds) -> None:
+    """Refuse new topics that no worker could read: all would stop at them (R113).
+
+    Workers wait for a topic that does not exist.
+
+    Raises:
+        NotApplied: one is read without the hop, and has another number of partitions.
+    """
+    known = {each.topic for feeds in before for each in feeds.routes}
+    new = {each.topic for each in now.routes if not each.is_repartitioned} - known
+    for topic in sorted(new & await connection.all_topics() if new else ()):
+        count = len(await connection.producer.partitions_for(topic))
+        if count != now.partitions:
+            raise NotApplied(
+                f"topic {topic} has {count} partitions, and this application "
+                f"{now.partitions}. It is read without the hop, so the numbers must be equal. "
+                "Nothing was changed. Give the topic as many, or its route `hop: always`"
+            )
 
 
 async def _write(

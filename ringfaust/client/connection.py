@@ -273,7 +273,7 @@ class Connection:
         if topic not in self._known_topics:
             await self._check_route(topic, is_routed=is_routed)
             deadline_s = time.monotonic() + _NEW_TOPIC_S
-            while topic not in await self._all_topics():
+            while topic not in await self.all_topics():
                 if time.monotonic() > deadline_s:
                     raise NoTopic(topic)
                 await asyncio.sleep(_ASK_AGAIN_S)
@@ -294,7 +294,7 @@ class Connection:
             why = f"is read by no route of the application {self.application!r}"
             raise Unrouted(topic, why, routed)
 
-    async def _all_topics(self) -> set[str]:
+    async def all_topics(self) -> set[str]:
         """The topics that exist. Waits while the brokers are away."""
         while True:
             try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
-from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, read, shipped
+from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, check, read, shipped
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.routes import conflict
 from ringfaust.config.sources import Origin, WorkerSources
@@ -73,10 +74,30 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
         errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    _check_together(worker, queues, queues_path)
+    return worker, queues
+
+
+def checked_queues(worker: WorkerConfig, data: Mapping[Any, Any], source: str) -> QueuesConfig:
+    """Check what a `queues.yaml` would contain, as `load` does.
+
+    Args:
+        worker: worker.yaml.
+        data: the content.
+        source: where it came from, for the error.
+
+    Raises:
+        ConfigError: it is not valid.
+    """
+    queues = check(QueuesConfig, data, source)
+    _check_together(worker, queues, source)
+    return queues
+
+
+def _check_together(worker: WorkerConfig, queues: QueuesConfig, source: Path | str) -> None:
     faults = [*_own_topics(worker, queues), *_split_queues(worker, queues)]
     if faults:
-        raise ConfigError(queues_path, faults)
-    return worker, queues
+        raise ConfigError(source, faults)
 
 
 def _existing(folder: Path | None) -> Path:

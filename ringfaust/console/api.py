@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from ringfaust.config.hosts import REFUSAL, is_our_host
+from ringfaust.config.load import checked_queues
 from ringfaust.console import access
 from ringfaust.console.access import Role, TooManyWrong
 from ringfaust.console.context import CONSOLE, Console
@@ -69,7 +70,10 @@ def _handler(operation: Operation) -> _Handler:
             raise Problem(403, "not_allowed", "You may read, but not change anything.")
         given = await _given(request, operation)
         try:
-            admin = await request.config_dict[CONSOLE].backend.admin()
+            backend = request.config_dict[CONSOLE].backend
+            if (document := getattr(given, "document", None)) is not None:
+                checked_queues(backend.worker, document, "document")
+            admin = await backend.admin()
             found = await operation.call(admin, given, caller.name)
         except Exception as error:
             problem = problem_of(error, given.model_dump())

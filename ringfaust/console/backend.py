@@ -12,6 +12,7 @@ from ringfaust.client import Admin
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.status import StatusReader
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import configuration_in_use
 from ringfaust.console.board import Board, Look
 from ringfaust.console.history import History
 from ringfaust.console.points import POINTS, STEP_MS
@@ -36,8 +37,8 @@ class Backend:
             MissingExtra: there is a schema registry, and nothing that decodes.
         """
         self.worker = worker
-        self.queues = queues
-        self.redriver = Redriver(worker, queues)
+        self._queues = queues
+        self.redriver = Redriver(worker, self.queues)
         self.schemas = Schemas(worker.web.schema_registry or "")
         self.trouble = ""
         """Why the status topic cannot be read now; empty: it can."""
@@ -46,6 +47,16 @@ class Backend:
         self._following: asyncio.Task[None] | None = None
         self._admin: Admin | None = None
         self._connecting = asyncio.Lock()
+
+    async def queues(self) -> QueuesConfig:
+        """The configuration in use: what was applied last, or else that of the file (R128).
+
+        Raises:
+            ConfigError: what was applied is not valid for this version.
+            KafkaError: the brokers cannot be reached or refuse the client.
+            UnsupportedLevel: this version does not support the feature level in use (R129).
+        """
+        return (await configuration_in_use(self.worker, self._queues)).queues
 
     @property
     def options(self) -> ConnectOptions:

@@ -28,6 +28,7 @@ MOST_ITEMS = 10_000
 
 READS = frozenset({
     "queues", "queue", "homes", "browse_page", "message", "xids", "configuration", "history",
+    "settings_since", "feature_level",
 })  # fmt: skip
 """Methods that change nothing. All others need the role `change`."""
 INSTEAD: Mapping[str, str] = {"browse": "browse_page"}
@@ -36,6 +37,8 @@ _PAGED: Mapping[str, str] = {"queues": "queue", "xids": "xid"}
 """Methods whose list has no bound, and the name by which it is in order."""
 _CALLER = ("who", "by")
 """Parameters that say who asks. The API knows, and does not believe what it is told."""
+_LEFT_OUT = ("is_stopped",)
+"""Parameters that keep their default: nobody here knows that no worker runs (R113)."""
 _COMMANDS: Mapping[str, Sequence[str]] = {
     "queues": ["list_queues"], "queue": ["list"], "homes": ["list"], "browse_page": ["browse"],
     "message": ["browse", "remove"], "move_oldest": ["move"], "close_consumer": ["detach"],
@@ -178,7 +181,7 @@ def _parameters(name: str, texts: Mapping[str, str]) -> type[BaseModel]:
     records = [MODELS[kind] for kind in _COMMANDS.get(name, [name]) if kind in MODELS]
     fields: dict[str, Any] = {}
     for each in inspect.signature(method).parameters.values():
-        if each.name in ("self", *_CALLER):
+        if each.name in ("self", *_CALLER, *_LEFT_OUT):
             continue
         hint = _type_of(each.name, hints[each.name], records)
         default = ... if each.default is inspect.Parameter.empty else each.default

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from ringfaust.client.configuring import NotApplied
 from ringfaust.client.errors import BadArgument, NoAnswer, OutcomeUnknown, Refused
+from ringfaust.config import ConfigError
 from ringfaust.console.backend import reason_of
 from ringfaust.core.model import Refusal
 from ringfaust.errors import RingfaustError, suggestion
@@ -126,6 +127,12 @@ def problem_of(error: BaseException, given: Mapping[str, Any]) -> Problem:
             return Problem(_status(error.reason), error.reason, str(error), [valid])
         case NotApplied():
             return Problem(409, "not_applied", str(error))
+        case ConfigError():
+            faults = [
+                FieldProblem(field=f"{error.source}.{each.field}", value=None, valid=each.text)
+                for each in error.faults
+            ]
+            return Problem(400, "not_valid", str(error), faults)
         case BadArgument():
             return Problem(400, "not_valid", str(error))
         case NoAnswer():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -119,7 +119,8 @@ class Preview:
 class Redriver:
     """Finds and redrives the messages of one application."""
 
-    def __init__(self, worker: WorkerConfig, queues: QueuesConfig) -> None:
+    def __init__(self, worker: WorkerConfig, queues: Callable[[], Awaitable[QueuesConfig]]) -> None:
+        """`queues`: returns the configuration in use, whose routes may change (R128)."""
         self._worker = worker
         self._queues = queues
 
@@ -192,7 +193,9 @@ class Redriver:
         """
         async with _sending:
             messages, *_ = await self._plan(kind, wanted, admin)
-            return await send_messages(RedriveContext.of(self._worker, self._queues), messages)
+            return await send_messages(
+                RedriveContext.of(self._worker, await self._queues()), messages
+            )
 
     async def _plan(
         self, kind: Kind, wanted: Wanted, admin: Admin
@@ -221,7 +224,7 @@ class Redriver:
         return sent, refused, plan.already_sent, full
 
     async def _find(self, kind: Kind, wanted: Wanted) -> RedrivePlan:
-        context = RedriveContext.of(self._worker, self._queues)
+        context = RedriveContext.of(self._worker, await self._queues())
         request = RedriveRequest(role=Role(kind))
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
             if not isinstance(wanted, AllBefore):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -10,11 +10,12 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client import RingProducer
 from ringfaust.client.errors import ClientError, Refused
+from ringfaust.config import RouteConfig
 from ringfaust.console.actions import field
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import SESSION, backend_of
 from ringfaust.console.rendering import url
-from ringfaust.errors import BadSetting
+from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.redrive import queue_header_for
 
@@ -29,7 +30,7 @@ async def send(request: web.Request) -> web.StreamResponse:
     try:
         id_, topic = await _send(backend_of(request), queue, form)
         notice = ("done", f"Message {id_} was sent to {queue} through topic {topic}.")
-    except (ClientError, BadSetting, KafkaError) as error:
+    except (RingfaustError, KafkaError) as error:
         notice = ("failed", reason_of(error))
     request[SESSION].notices.append(notice)
     raise web.HTTPSeeOther(url("/queue", name=queue))
@@ -41,6 +42,8 @@ async def _send(backend: Backend, queue: str, form: Mapping[str, str]) -> tuple[
     Raises:
         BadSetting: a field is not valid.
         ClientError: no route leads to the queue, or the message is not valid.
+        ConfigError: what was applied is not valid for this version.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
         KafkaError: the brokers failed.
     """
     options: dict[str, Any] = {"headers": _headers(form.get("headers", ""))}
@@ -49,19 +52,22 @@ async def _send(backend: Backend, queue: str, form: Mapping[str, str]) -> tuple[
         if text := form.get(name, "").strip():
             options[name] = _whole(name, text)
     value = form.get("value", "").replace("\r\n", "\n")
-    topic, header = _route(backend, queue, value, options)
+    queues = await backend.queues()
+    topic, header = _route(queues.routes, queue, value, options)
     if header:
         options["queue"] = header
-    direct, _ = backend.queues.split_routes(backend.worker.partitions)
+    direct, _ = queues.split_routes(backend.worker.partitions)
     if any(each.topic == topic for each in direct):
         options["partition"] = await _partition(backend, queue)
     async with RingProducer(**backend.options) as producer:
         return await producer.send(topic, value, **options), topic
 
 
-def _route(backend: Backend, queue: str, value: str, options: Mapping[str, Any]) -> tuple[str, str]:
+def _route(
+    routes: Sequence[RouteConfig], queue: str, value: str, options: Mapping[str, Any]
+) -> tuple[str, str]:
     """The topic whose route leads to the queue, and the header that it needs for that."""
-    key, routes = options.get("key"), backend.queues.routes
+    key = options.get("key")
     headers = [(name, text.encode()) for name, text in options["headers"].items()]
     for route in routes:
         record = FetchedRecord(

@@ -122,6 +122,7 @@ _PARTITION_AT_ONCE: Final[dict[str, Callable[[Work, Stage], None]]] = {
     operating.CONFIGURE_ADDRESS: operating.configure_address_stage,
     of_queues.APPLY: of_queues.apply_stage,
     of_queues.RAISE_LEVEL: of_queues.raise_level_stage,
+    settling.REQUEUE_WHOLE: settling.requeue_whole_stage,
     of_xids.BEGIN: of_xids.begin_stage,
     of_xids.PREPARE: of_xids.prepare_stage,
     of_xids.HOLD_SEND: of_xids.hold_send_stage,

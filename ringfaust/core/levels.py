@@ -24,9 +24,12 @@ LEVELS = (
     FeatureLevel(1, "0.2.0", "what version 0.2.0 writes and reads"),
     FeatureLevel(
         2, "0.3.0",
-        "the CLOCK row, in version 2, has the level: versions without levels refuse the state",
+        "the CLOCK row, in version 2, has the level: versions without levels refuse the state; "
+        "what a session returns to queues with compat: artemis may take several transactions",
     ),
 )  # fmt: skip
+CUTS_SETS = 2
+"""The level from which on the rest of such a set may be stored."""
 """The levels that this version supports, without a gap."""
 OLDEST = LEVELS[0].number
 """The one of a new partition: whoever may read it supports that."""

@@ -111,10 +111,25 @@ async def test_a_topic_that_would_begin_to_take_the_hop_is_refused_while_workers
             assert [each.revision for each in await admin.history()] == [0, 1]
 
 
+async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker) -> None:
+    """Else every worker would stop at it (R113), and none could start again."""
+    broker.topics.create("two", 2)
+    queues = content(orders={})
+    with broker:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            two = {"topic": "two", "queue": "orders", "hop": "never"}
+            with pytest.raises(NotApplied, match="two has 2 partitions, and this application 3"):
+                await admin.apply({**queues, "routes": [two]})
+            assert await admin.history() == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
         ({"nonsense": {}}, "nonsense"),
+        ({"routes": 3}, "routes"),
+        ({"routes": [{}]}, "routes"),
+        ({"routes": [{"topic": "t", "queue": 3}]}, "routes"),
         ({**content(), "queues": {"q": 3}}, "queues"),
         (content(**{f"q{number}": {"ring_size": 1} for number in range(20_000)}), "limit is"),
     ],

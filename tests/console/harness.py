@@ -103,6 +103,8 @@ class FixedBackend(Backend):
 
     def __init__(self, queues: Sequence[QueueStatus]) -> None:
         super().__init__(WorkerConfig(), QueuesConfig())
+        self.in_use = QueuesConfig()
+        """What was applied last."""
         self.status = FixedStatus(queues, [worker_row()])
         self.fixed = self._board = Board(self.status)
         self.fake: AsyncMock = create_autospec(Admin, instance=True)
@@ -117,6 +119,9 @@ class FixedBackend(Backend):
 
     async def admin(self) -> Admin:
         return self.fake
+
+    async def queues(self) -> QueuesConfig:
+        return self.in_use
 
     async def close(self) -> None:
         """There is nothing to close."""

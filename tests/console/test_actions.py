@@ -6,12 +6,16 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from unittest.mock import call
+from unittest.mock import call, create_autospec
 
 import pytest
 
+from ringfaust.client import RingProducer
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.client.inspected import Excerpt, MessagePage, XidDetails
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import InUse
+from ringfaust.console import backend, sending
 from ringfaust.console.rendering import ASSETS, body_of, one_line
 from ringfaust.core.catalog import Configuration
 from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
@@ -203,3 +207,35 @@ def test_vendored_files_are_the_ones_that_the_readme_names() -> None:
     for name, sum_ in listed.items():
         assert hashlib.sha256(files[name].read_bytes()).hexdigest() == sum_
     assert Path(ASSETS / "LICENSE-uplot").exists()
+
+
+# --- what was applied -----------------------------------------------------------------------------
+
+
+def led_by(topic: str) -> QueuesConfig:
+    route = {"topic": topic, "queue": "orders", "hop": "always"}
+    return QueuesConfig.model_validate({"routes": [route], "queues": {"orders": {}}})
+
+
+async def test_a_message_is_sent_by_the_routes_in_use(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R128: the console runs for longer than they count."""
+    producer = create_autospec(RingProducer, instance=True)
+    producer.__aenter__.return_value.send.return_value = "m"
+    monkeypatch.setattr(sending, "RingProducer", lambda **_: producer)
+    console.backend.in_use = led_by("new")
+    await console.log_in()
+    assert (await console.post("/queue/send", Q | {"value": "x"})).status == 303
+    assert producer.__aenter__.return_value.send.call_args == call("new", "x", headers={})
+
+
+async def test_the_routes_in_use_are_those_that_were_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def configuration_in_use(_: WorkerConfig, file: QueuesConfig) -> InUse:
+        assert file == led_by("old")
+        return InUse(led_by("new"), file)
+
+    monkeypatch.setattr(backend, "configuration_in_use", configuration_in_use)
+    assert await backend.Backend(WorkerConfig(), led_by("old")).queues() == led_by("new")

@@ -80,7 +80,13 @@ def test_each_method_of_admin_is_an_operation() -> None:
 
 def test_who_only_reads_can_call_nothing_that_writes_a_command() -> None:
     queries = {"queues", "queue", "homes", "browse_page", "message", "xids", "configuration"}
-    assert {name for name, each in OPERATIONS.items() if each.is_read} == queries | {"history"}
+    of_topic = {"history", "settings_since", "feature_level"}
+    assert {name for name, each in OPERATIONS.items() if each.is_read} == queries | of_topic
+
+
+def test_nobody_says_here_that_no_worker_runs() -> None:
+    """Then `apply` would not ask the workers whether queues with messages would move (R113)."""
+    assert {*OPERATIONS["apply"].parameters.model_fields} == {"document", "text", "after"}
 
 
 def test_the_document_is_valid_openapi() -> None:
@@ -275,6 +281,29 @@ async def test_a_mistake_in_a_body_is_named(
     assert valid in found["errors"][0]["valid"]
     assert len(json.dumps(found)) < 2_000
     console.backend.fake.pause.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("routes", "field", "valid"),
+    [
+        (3, "routes", "tuple"),
+        ([{"topic": "t"}], "routes.0.queue", "required"),
+        ([{"topic": "t", "queue": "orders.{kye}"}], "routes.0.queue", "did you mean '{key}'?"),
+        ([{"topic": "shop.events", "queue": "q"}], "routes.0.topic", "feed itself"),
+    ],
+)
+async def test_a_configuration_is_checked_as_the_file_is(
+    console: Console, routes: Any, field: str, valid: str
+) -> None:
+    """Else workers would take it up, and none could start with it any more."""
+    console.backend.worker = console.backend.worker.model_copy(update={"application": "shop"})
+    body = {"document": {"routes": routes, "queues": {"q": {}, "orders.*": {}}}}
+    answer = await post(console, "/apply", body)
+    assert answer.status == 400
+    [found] = (await problem(answer))["errors"]
+    assert found["field"] == f"document.{field}"
+    assert valid in found["valid"]
+    console.backend.fake.apply.assert_not_called()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("operations", "For the first # pairs", "MOST_COUNTED", 1),
     ("operations", "takes up to # messages or", "STEP_TRANSITIONS", 1),
     ("operations", "messages or # MiB of message bodies", "STEP_BYTES", MIB),
-    ("operations", "# operations of a distributed", "XID_OPERATIONS", 1),
     ("operations", "read from the store up to # at a time", "REFILL", 1),
     ("operations", "or until they reach # MiB", "REFILL_BYTES", MIB),
     ("operations", "remembers up to # ids (R119)", "SENT_IDS", 1),

@@ -214,6 +214,7 @@ def acked(it: Measured, consumer: int, id_: str) -> Any:
 
 def held_with_artemis(**settings: Any) -> Measured:
     it = Measured(Catalog({"q": {"compat": "artemis", **settings}}, {"#": {"consumer_timeout": 0}}))
+    it.say("raise_level", level=2)
     attach(it, session="s", ack_mode="client")
     for number in range(MANY):
         it.take([it.message("q", BODY, IDS[number])])

@@ -102,7 +102,7 @@ def rows_of(partition: Partition) -> dict[bytes, Any]:
     return rows
 
 
-def play(seed: int, cuts: Counter[str]) -> None:
+def play(seed: int, cuts: Counter[str], level: int = 1) -> None:
     """One history, cut and uncut: the same effects and, in the end, the same bytes."""
     rng = random.Random(seed)
     plain = Partition(BytesStore(), **CATALOG)
@@ -111,6 +111,8 @@ def play(seed: int, cuts: Counter[str]) -> None:
         refill=rng.choice([1, 2, 1_000]), step_transitions=rng.randint(1, 4),
         crashes_in_steps=rng.random() < 0.5,
     )  # fmt: skip
+    for partition in (plain, cut):
+        partition.step(c.RaiseLevel(level), 0)
     for number, (command, now) in enumerate(history(rng)):
         before = cut.cuts
         expected, done = plain.step(command, now), cut.step(command, now)
@@ -147,8 +149,27 @@ def test_what_artemis_returns_in_several_transactions_is_the_same(
     monkeypatch.setitem(CATALOG, "settings", {"#": like})
     cuts: Counter[str] = Counter()
     for seed in range(40):
-        play(seed, cuts)
+        play(seed, cuts, 1 + seed % 2)
     assert {"Detach", "Recover", "Rollback", "RollbackXid", "Sweep"} <= {*+cuts}
+
+
+@pytest.mark.parametrize(("level", "is_cut"), [(1, False), (2, True)])
+def test_what_version_0_2_0_cannot_continue_is_stored_from_level_2_on(
+    level: int, is_cut: bool
+) -> None:
+    """R129: it knows how an Artemis set of a session returns, but not the rest of one."""
+    it = Partition(BytesStore(), {"q": {"compat": "artemis"}}, step_transitions=1)
+    it.step(c.RaiseLevel(level), 0)
+    it.step(c.Attach("q", "k", 3, ack_mode=AckMode.CLIENT, session="s"), 0)
+    for number in range(3):
+        it.step(c.Send("q", f"m{number}", 0, payload=PAYLOAD), 0)
+    step, stored = it.engine.begin(c.Rollback("s"), 0), set()
+    effects = [*step.effects]
+    while (unfinished := it.state.unfinished) is not None:
+        stored |= {stage.kind for stage in unfinished.stages}
+        effects += it.engine.go_on().effects
+    assert [type(each) for each in effects].count(e.Returned) == 3
+    assert ("requeue" in stored) == is_cut
 
 
 @pytest.mark.parametrize(

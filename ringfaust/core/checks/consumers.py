@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ringfaust.core import commands as c
-from ringfaust.core import limits
+from ringfaust.core import levels, limits
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.checks.queues import create_queue, known_address
 from ringfaust.core.checks.refusal import (
@@ -25,6 +25,7 @@ from ringfaust.core.transitions.settling import (
     GRANT,
     JOIN,
     REQUEUE,
+    REQUEUE_WHOLE,
     RETURN,
     RETURN_SESSION,
 )
@@ -204,7 +205,8 @@ def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
         stages += [Stage(ALIVE, name, (each,)) for each in sorted(own, key=_order)]
     if consumers:  # C2, C9: also the order of the acks matters
         acks = _acked(consumers, rollback.acked)
-        stages.append(Stage(REQUEUE, "", (rollback.session, "", acks)))
+        kind = REQUEUE if work.state.level >= levels.CUTS_SETS else REQUEUE_WHOLE
+        stages.append(Stage(kind, "", (rollback.session, "", acks)))
     return [*stages, Stage(RETURN_SESSION, "", (rollback.session, "", False))]
 
 

@@ -21,7 +21,7 @@ REQUEUE, RETURN, RETURN_SESSION = "requeue", "return", "return session"
 """Stages of commands (R114)."""
 ALIVE, EXPIRE, GRANT, JOIN = "alive", "expire", "grant", "join"
 ACCEPT, ACCEPT_ALL, ACCEPT_MANY = "accept", "accept all", "accept many"
-RELEASE, REJECT = "release", "reject"
+RELEASE, REJECT, REQUEUE_WHOLE = "release", "reject", "requeue whole"
 """Stages that are performed at once."""
 
 
@@ -182,18 +182,43 @@ def requeue_stage(work: Work, stage: Stage) -> None:
             work.stages.append(stage._replace(args=(session, after, acks)))
             return
         queue = opened(work, queue_name)
-        if queue.policy.ends_set_first:
-            work.state.use(queue)
-            expire(work, queue)
-            consumers = sorted([queue.consumers[name] for name in names], key=_order)
-            held = [number for each in consumers for number in sorted(each.positions)]
-            acked = _acked_first(held, acks)
-            numbers = [*acked, *[number for number in held if number not in acked]]
-            if requeue_some(work, queue, numbers, delayed=True, acked=acked):
-                work.stages.append(stage._replace(args=(session, after, acks)))
-                return
-            dispatch(work, queue)
+        if queue.policy.ends_set_first and not _requeue(work, queue, names, acks):
+            work.stages.append(stage._replace(args=(session, after, acks)))
+            return
         after = queue_name
+
+
+def requeue_whole_stage(work: Work, stage: Stage) -> None:
+    """As `requeue_stage`, in one transaction: version 0.2.0 could not do the rest (R129)."""
+    session, after, acks = stage.args
+    for queue_name, names in _queues_in(work, session, after):
+        queue = opened(work, queue_name)
+        if queue.policy.ends_set_first:
+            room = work.left_transitions, work.left_bytes
+            work.left_transitions = work.left_bytes = _ENDLESS
+            _requeue(work, queue, names, acks)
+            work.left_transitions -= _ENDLESS - room[0]
+            work.left_bytes -= _ENDLESS - room[1]
+
+
+_ENDLESS = 1 << 60
+"""More than any set has messages or bytes."""
+
+
+def _requeue(
+    work: Work, queue: Queue, names: Iterable[str], acks: Iterable[tuple[int, bool]]
+) -> bool:
+    """Return what these consumers hold, and dispatch. False if some of it is left (R114)."""
+    work.state.use(queue)
+    expire(work, queue)
+    consumers = sorted([queue.consumers[name] for name in names], key=_order)
+    held = [number for each in consumers for number in sorted(each.positions)]
+    acked = _acked_first(held, acks)
+    numbers = [*acked, *[number for number in held if number not in acked]]
+    if requeue_some(work, queue, numbers, delayed=True, acked=acked):
+        return False
+    dispatch(work, queue)
+    return True
 
 
 def _order(consumer: Consumer) -> int:
