@@ -156,7 +156,7 @@ def apply(
             return found, None
         if not as_json:
             _print(found)
-        await _check_routes(looked, worker)
+        await _check_routes(looked, admin, worker)
         confirm(f"This becomes revision {found.revision + 1}.", target.where(), yes=yes)
         applied = await admin.apply(
             wanted.document(),
@@ -283,12 +283,14 @@ async def _look(
     return _Looked(wanted, diff, not used, job)
 
 
-async def _check_routes(looked: _Looked, worker: WorkerConfig) -> None:
+async def _check_routes(looked: _Looked, admin: Admin, worker: WorkerConfig) -> None:
     """Refuse routes that cannot take effect now.
 
     Raises:
-        WrongRoutes: a topic is missing or has another number of partitions; or a ring job runs.
+        WrongRoutes: a topic is missing or has another number of partitions; a ring job runs; or a
+            worker of version 0.2.0, which reads routes only when it starts.
     """
+    from ringfaust.cli.upgrade import look
     from ringfaust.config.topics import check_topics
 
     if looked.is_stopped or not any(each.section == "routes" for each in looked.diff.differences):
@@ -298,6 +300,11 @@ async def _check_routes(looked: _Looked, worker: WorkerConfig) -> None:
             f"the ring job with the checkpoint {looked.job.checkpoint} has the rings, and takes "
             "other routes only when it starts. Nothing was changed. Stop it, apply again, and "
             "start it"
+        )
+    if old := (await look(admin, worker)).too_old:
+        raise WrongRoutes(
+            f"{', '.join(old)} take other routes only when they start. Nothing was changed. "
+            "Upgrade them first, and apply again"
         )
     topics = {route.topic for route in looked.wanted.routes}
     texts = [

@@ -102,7 +102,7 @@ def status(*, target: Target, as_json: AsJson = False) -> None:
     Example: ringfaust upgrade status
     """
     worker, _ = target.load()
-    found = with_admin(target, lambda admin: _look(admin, worker), needs_worker=False)
+    found = with_admin(target, lambda admin: look(admin, worker), needs_worker=False)
     if as_json:
         print_json(found)
     else:
@@ -127,7 +127,7 @@ def finish(
     worker, _ = target.load()
 
     async def act(admin: Admin) -> FinishedUpgrade:
-        found = await _look(admin, worker)
+        found = await look(admin, worker)
         if found.is_finished:
             return FinishedUpgrade(found.level, [], [])
         _refuse(found)
@@ -151,7 +151,7 @@ def finish(
 # --- the parts ------------------------------------------------------------------------------------
 
 
-async def _look(admin: Admin, worker: WorkerConfig) -> UpgradeStatus:
+async def look(admin: Admin, worker: WorkerConfig) -> UpgradeStatus:
     """What runs, and which level is in use."""
     from ringfaust.cli.reach import reached, started
     from ringfaust.client import StatusReader

@@ -32,6 +32,7 @@ class World:
         self.job: JobOwner | None = None
         self.answers = True
         self.problems: list[TopicProblem] = []
+        self.too_old: list[str] = []
         self.admin: Any = self
 
         async def changelog_ends(*_: object) -> list[Any]:
@@ -40,6 +41,10 @@ class World:
         async def check_topics(*_: object) -> list[TopicProblem]:
             return self.problems
 
+        async def upgrade(*_: object) -> Any:
+            return SimpleNamespace(too_old=self.too_old)
+
+        monkeypatch.setattr("ringfaust.cli.upgrade.look", upgrade)
         monkeypatch.setattr("ringfaust.kafka.admin.open_admin", self._open)
         monkeypatch.setattr("ringfaust.kafka.changelog_owner.changelog_ends", changelog_ends)
         monkeypatch.setattr("ringfaust.config.topics.check_topics", check_topics)
@@ -81,7 +86,7 @@ async def test_a_ring_job_that_has_stopped_gets_other_routes_with_its_next_start
     assert looked.is_stopped
     assert not looked.diff.needs_stop
     assert [each.name for each in looked.diff.differences] == ["in"]
-    await applying._check_routes(looked, WORKER)
+    await applying._check_routes(looked, world.admin, WORKER)
 
 
 async def test_a_ring_job_that_runs_is_refused_other_routes(world: World) -> None:
@@ -90,7 +95,7 @@ async def test_a_ring_job_that_runs_is_refused_other_routes(world: World) -> Non
     assert not looked.is_stopped
     assert looked.diff.needs_stop
     with pytest.raises(WrongRoutes, match="s3://rings has the rings, and takes other routes only"):
-        await applying._check_routes(looked, WORKER)
+        await applying._check_routes(looked, world.admin, WORKER)
 
 
 async def test_workers_that_do_not_answer_are_no_stopped_job(world: World) -> None:
@@ -105,7 +110,15 @@ async def test_the_topics_of_routes_must_be_as_at_a_start(world: World) -> None:
     world.problems = [missing, TopicProblem("other", "missing", "error", "Another problem.")]
     looked = await world.look()
     with pytest.raises(WrongRoutes) as refused:
-        await applying._check_routes(looked, WORKER)
+        await applying._check_routes(looked, world.admin, WORKER)
     assert str(refused.value) == "Topic in does not exist. Nothing was changed"
     world.problems = []
-    await applying._check_routes(looked, WORKER)
+    await applying._check_routes(looked, world.admin, WORKER)
+
+
+async def test_a_worker_of_0_2_0_is_not_given_other_routes(world: World) -> None:
+    """It would go on reading those of its start (R129)."""
+    world.members, world.too_old = ["one"], ["host-1 (0.2.0)"]
+    looked = await world.look()
+    with pytest.raises(WrongRoutes, match=r"host-1 \(0.2.0\) take other routes only when"):
+        await applying._check_routes(looked, world.admin, WORKER)
