@@ -206,6 +206,9 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     assert shown["own"] == {"ring_size": 5}
     lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
     assert ["ring_size", "5", "set", "live"] in lines
+    operator.run("queue", "set", "by.ls", "redelivery_delay_ms=2000")
+    done = operator.run("queue", "reset", "by.ls", "redelivery_delay_ms")
+    assert done == f"by.ls: took back redelivery_delay_ms ({operator.place})\n"
     done = operator.run("queue", "reset", "by.ls", "ring_size")
     assert done == f"by.ls: took back ring_size ({operator.place})\n"
     lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
