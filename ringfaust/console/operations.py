@@ -28,6 +28,7 @@ MOST_ITEMS = 10_000
 
 READS = frozenset({
     "queues", "queue", "homes", "browse_page", "message", "xids", "configuration", "history",
+    "feature_level", "settings_since",
 })  # fmt: skip
 """Methods that change nothing. All others need the role `change`."""
 INSTEAD: Mapping[str, str] = {"browse": "browse_page"}
