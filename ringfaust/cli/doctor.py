@@ -35,6 +35,7 @@ from ringfaust.kafka.admin import open_admin
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.probe import answering
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.status import CAUGHT_UP_RECORDS
@@ -90,6 +91,7 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
     yield memory(worker)
     yield engine()
     try:
+        await answering(worker.brokers())
         cluster = await topic_ids(worker.client_options(), [])
         async with open_admin(worker.brokers()):
             pass

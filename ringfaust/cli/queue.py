@@ -255,7 +255,10 @@ def reset(
 
     Example: ringfaust queue reset orders ring_size
     """
-    from ringfaust.core.settings import STORED_NAMES  # noqa: PLC0415 - slow to import
+    from ringfaust.core.settings import (  # noqa: PLC0415 - slow to import
+        STORED_NAMES,
+        written_name,
+    )
 
     for each in settings or ():
         _check_setting(each)
@@ -269,7 +272,7 @@ def reset(
         return sorted(wanted)
 
     if taken_back := with_admin(target, act):
-        changed(target, f"{name}: took back {', '.join(taken_back)}")
+        changed(target, f"{name}: took back {', '.join(map(written_name, taken_back))}")
     else:
         say(f"{name}: nothing to take back: that was not set live")
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from ringfaust.client import configuring
 from ringfaust.client.configuring import Applied, NotApplied, Raised
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
-from ringfaust.client.errors import Refused
+from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.client.inspected import (
     MessageDetails,
     MessagePage,
@@ -46,8 +46,8 @@ class Admin(AsyncResource):
                 print(message.id, message.value)
 
     Every method raises `Refused` if a worker refuses the command (R103), with the reason
-    `unknown_queue` if there is no such queue; `NoAnswer` if a partition has no worker; and
-    `KafkaError` if the brokers fail.
+    `unknown_queue` if there is no such queue; `NoAnswer` if a partition has no worker, or the
+    brokers hang; and `KafkaError` if the brokers fail.
 
     Args:
         options: see `ConnectOptions`; all have defaults.
@@ -500,7 +500,7 @@ class Admin(AsyncResource):
         if not number.isdecimal():
             raise Refused("bad_command", partition, "a partition is a number, or TOPIC/NUMBER")
         order = {"type": kind, "partition": partition, **fields}
-        await self._connection.request(int(number) % len(self._partitions), order)
+        await self._request(int(number) % len(self._partitions), order)
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -508,11 +508,29 @@ class Admin(AsyncResource):
     def _partitions(self) -> list[int]:
         return sorted(self._connection.partitions)
 
+    async def _request(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a command and wait for the reply. Unlike a consumer, it does not wait for brokers.
+
+        Raises:
+            NoAnswer: it took longer than `timeout_ms`; the command may take effect later.
+        """
+        connection = self._connection
+        try:
+            async with asyncio.timeout(connection.timeout_ms / 1000) as limit:
+                return await connection.request(partition, command)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise NoAnswer(
+                f"nothing answered within {connection.timeout_ms} ms; check that the brokers run, "
+                f"and a worker of the application {connection.application!r}"
+            ) from None
+
     async def _do(self, partition: int, kind: str, **fields: Any) -> None:
-        await self._connection.request(partition, {"type": kind, **fields})
+        await self._request(partition, {"type": kind, **fields})
 
     async def _ask(self, partition: int, kind: str, **fields: Any) -> dict[str, Any]:
-        body = await self._connection.request(partition, {"type": kind, **fields})
+        body = await self._request(partition, {"type": kind, **fields})
         answer: dict[str, Any] = body["answer"]
         return answer
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -208,6 +210,16 @@ def test_brokers_that_do_not_answer_are_one_finding(tmp_path: Path) -> None:
     assert "fail  brokers" in result.stdout
     assert "check bootstrap_servers and security" in result.stdout
     assert "Traceback" not in result.output
+
+
+def test_a_broker_that_hangs_is_named_within_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        began_s = time.monotonic()
+        result = CliRunner().invoke(main, ["doctor", "--bootstrap-servers", address])
+        assert time.monotonic() - began_s < 10
+    assert result.exit_code == 1
+    assert f"{address} accepts connections, but does not answer" in result.stdout
 
 
 def test_settings_that_differ_from_the_file_are_named() -> None:

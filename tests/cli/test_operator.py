@@ -206,6 +206,9 @@ def test_queues_are_listed_shown_and_set(operator: Operator) -> None:
     assert shown["own"] == {"ring_size": 5}
     lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
     assert ["ring_size", "5", "set", "live"] in lines
+    operator.run("queue", "set", "by.ls", "redelivery_delay_ms=2000")
+    done = operator.run("queue", "reset", "by.ls", "redelivery_delay_ms")
+    assert done == f"by.ls: took back redelivery_delay_ms ({operator.place})\n"
     done = operator.run("queue", "reset", "by.ls", "ring_size")
     assert done == f"by.ls: took back ring_size ({operator.place})\n"
     lines = [each.split() for each in operator.run("queue", "show", "by.ls").splitlines()]
@@ -516,13 +519,13 @@ def test_an_upgrade_is_looked_at_and_finished(operator: Operator) -> None:
     assert "all workers support level 2" in operator.run("upgrade", "status", status=1)
     done = operator.json("upgrade", "finish", "--yes", "--by", "ann")
     assert done == {"level": 2, "partitions": [0, 1], "waiting": []}
+    operator.run_until("2 of 1-2", "worker", "ls")  # the worker has published it
     assert "nothing to do: feature level 2 is in use" in operator.run("upgrade", "finish", "--yes")
     found = operator.json("upgrade", "status")
     assert (found["level"], found["newest"], found["who"]) == (2, 2, "ann")
     assert (found["behind"], found["too_old"], found["silent"]) == ({}, [], 0)
     (worker,) = found["workers"]
     assert (worker["version"], worker["oldest"], worker["newest"]) == (__version__, 1, 2)
-    operator.run_until("2 of 1-2", "worker", "ls")
     assert "level 2 is in use, since" in operator.run("upgrade", "status")
     assert f"version {__version__}, level 2" in operator.run("doctor")
 

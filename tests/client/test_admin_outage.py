@@ -1,0 +1,23 @@
+"""What `Admin` does while the brokers hang: it says so, and does not wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ringfaust.client import Admin, NoAnswer
+
+
+async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Admin(timeout_ms=50)
+
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(admin._connection, "write_command", hang)
+    monkeypatch.setattr(admin._connection, "partitions", [0])
+    async with asyncio.timeout(5):
+        with pytest.raises(NoAnswer, match="check that the brokers run"):
+            await admin.queues()
