@@ -140,6 +140,7 @@ async def test_what_acls_lack_is_named_and_the_remedies_let_a_worker_run(
     by_check = {each["check"]: each for each in await asyncio.to_thread(doctor, app)}
     assert by_check["acls"]["text"].startswith("this user has the permissions of a worker")
     assert {name for name, each in by_check.items() if each["level"] == "fail"} == set()
+    assert by_check["lake"]["text"].startswith("not checked: this user lacks Describe on group")
     worker = app.new_worker()
     try:
         await until(

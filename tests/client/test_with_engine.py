@@ -40,6 +40,7 @@ class Joined(Connection):
 
     def __init__(self) -> None:
         super().__init__({})
+        self.partitions = frozenset({0})
         self.processor = Partition()
         self.dispatched = Reader()
         self.commands: list[str] = []

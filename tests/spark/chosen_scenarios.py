@@ -9,8 +9,8 @@ CHOSEN = """
     ack-modes active-and-backup anycast-address apply compat-past-due consumer-priorities
     dead-reasons dedup-window displace
     durable-subscription groups limits-block-bytes local-transaction managed-window operator
-    prepared-transaction retroactive ring-rollback ring-shrink-eager scheduled-admin selectors
-    settled-by-name unheard-time
+    prepared-transaction raise-level retroactive ring-rollback ring-shrink-eager scheduled-admin
+    selectors settled-by-name unheard-time
 """.split()
 """Short files, with at most one crash each, that use every kind of step and meet every reason. A
 worker plays them, and a job then processes the same topics."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 from ringfaust.testing.broker import free_port
 from tests.oracle.rabbitmq.packages import fetch_rabbitmq
 
-_START_SECONDS, _STOP_SECONDS = 90.0, 20.0
+_START_SECONDS, _STOP_SECONDS = 240.0, 20.0
 _CONF = """\
 listeners.tcp.1 = 127.0.0.1:{port}
 management.tcp.ip = 127.0.0.1
