@@ -435,6 +435,7 @@ def test_a_mistake_is_explained(operator: Operator, arguments: str) -> None:
 
 
 def test_the_worker_is_listed_without_being_asked(operator: Operator) -> None:
+    operator.run_until("0-1", "worker", "ls")  # it publishes its partitions once a second
     (found,) = operator.json("worker", "ls")
     assert found["partitions"] == [0, 1]
     assert found["is_stale"] is False
