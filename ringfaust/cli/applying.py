@@ -23,6 +23,7 @@ from ringfaust.cli.operate import (
     with_application,
     with_options,
 )
+from ringfaust.cli.worker import partitions_text
 from ringfaust.errors import RingfaustError
 from ringfaust.times import time_text
 
@@ -350,10 +351,9 @@ def _summary(found: Diff, revision: int | None) -> str:
 
 def _print_applied(applied: Applied) -> None:
     if applied.partitions:
-        say(f"revision {applied.revision} is in effect in {len(applied.partitions)} partitions")
+        say(f"revision {applied.revision} is in effect in {partitions_text(applied.partitions)}")
     if applied.waiting:
-        numbers = ", ".join(map(str, applied.waiting))
         say(
-            f"revision {applied.revision} is in the log; partitions {numbers} take it up when a "
-            "worker serves them"
+            f"revision {applied.revision} is in the log, and takes effect in "
+            f"{partitions_text(applied.waiting)} when a worker serves them"
         )

@@ -25,7 +25,7 @@ from ringfaust.cli.operate import (
     with_options,
 )
 from ringfaust.cli.parts import group
-from ringfaust.cli.worker import ranges
+from ringfaust.cli.worker import partitions_text, ranges
 from ringfaust.core import levels
 from ringfaust.errors import RingfaustError
 from ringfaust.times import time_text
@@ -143,9 +143,9 @@ def finish(
     if not (done.partitions or done.waiting):
         say(f"nothing to do: feature level {done.level} is in use")
     if done.partitions:
-        say(f"feature level {done.level} is in use in {len(done.partitions)} partitions")
+        say(f"feature level {done.level} is in use in {partitions_text(done.partitions)}")
     if done.waiting:
-        say(f"partitions {ranges(done.waiting)} take it up when a worker serves them")
+        say(f"a worker takes it up when it serves {partitions_text(done.waiting)}")
 
 
 # --- the parts ------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -151,6 +151,11 @@ def state_text(status: WorkerStatus, now_ms: int) -> str:
         return f"stopped: {', '.join(each.partition for each in status.stopped)}"
     left = sum(status.recovering.values())
     return f"recovering, {left:,} records left" if left else "not ready"
+
+
+def partitions_text(numbers: Collection[int]) -> str:
+    """The partitions, for a sentence: partition 3, or partitions 0-3,7."""
+    return f"partition{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
 
 
 def ranges(numbers: Iterable[int]) -> str:
