@@ -31,8 +31,9 @@ READS = frozenset({
     "settings_since", "feature_level",
 })  # fmt: skip
 """Methods that change nothing. All others need the role `change`."""
-INSTEAD: Mapping[str, str] = {"browse": "browse_page"}
-"""Methods without an operation, and the one that does the same page by page."""
+INSTEAD: Mapping[str, str] = {"browse": "browse_page", "raise_level": "feature_level"}
+"""Methods without an operation, and the one to use. `ringfaust upgrade finish` raises the level,
+for good: it looks first whether all workers support that (R129)."""
 _PAGED: Mapping[str, str] = {"queues": "queue", "xids": "xid"}
 """Methods whose list has no bound, and the name by which it is in order."""
 _CALLER = ("who", "by")
