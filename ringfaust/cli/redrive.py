@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ringfaust.cli.operate import confirm, print_json, print_table, say
 from ringfaust.cli.parts import where
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import configuration_in_use
 from ringfaust.redrive.plan import (
     CannotRedrive,
     RedriveContext,
@@ -83,7 +84,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     if not any(chosen):
         text = "name the messages: give --id, --queue, --reason, --since or --selector"
         raise CannotRedrive("--id", text)
-    context = RedriveContext.of(worker, queues)
+    used = asyncio.run(configuration_in_use(worker, queues))
+    context = RedriveContext.of(worker, used.queues)
     plan = asyncio.run(find(context, request))
     sent = 0
     if plan.messages and not how.dry_run:

@@ -84,6 +84,24 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         await balanced(app, client, "q", "other")
 
 
+async def test_a_message_is_sent_by_the_routes_in_use_not_by_those_of_the_file(
+    app: Application,
+) -> None:
+    file = (app.config_dir / "queues.yaml").read_text()
+    app.new_worker()
+    async with client_of(app) as client:
+        await client.send(app.inputs[0], ["A", "B", "C"], "q")
+        await client.until_ready("q", "B", "C")
+        route = {"topic": f"late-{app.inputs[0]}", "queue": "{header:to}", "hop": "never"}
+        app.write("queues.yaml", {"routes": [route], "queues": {"q": {"ring_size": 2}}})
+        for arguments in (("topics", "create"), ("apply", "--yes")):
+            done = app.run(*arguments, "--config", app.config_dir)
+            assert done.returncode == 0, done.stderr
+        (app.config_dir / "queues.yaml").write_text(file)
+        assert redrive(app, "evicted", "--to", "q", "--id", "A").returncode == 0
+        await client.until_ready("q", "C", "A")
+
+
 async def test_options_select_the_messages(app: Application) -> None:
     app.new_worker()
     async with client_of(app) as client:
