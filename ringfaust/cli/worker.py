@@ -108,13 +108,14 @@ def list_workers(*, target: Target, as_json: AsJson = False) -> None:
     print_table(
         (
             "worker", "partitions", "standbys", "state", "lag", "queues", "version", "level",
-            "running for",
+            "up for",
         ),
         [
             (
                 each.worker, ranges(each.partitions) or "none", standbys_text(each),
                 state_text(each, now_ms),
-                sum(each.lag.values()), each.queues, each.version, level_text(each),
+                sum(each.lag.values()), each.queues, each.version,
+                ranges({*each.level.values()}) or "-",
                 age_text(now_ms - each.started_ms),
             )
             for each in found
@@ -132,13 +133,6 @@ def standbys_text(status: WorkerStatus) -> str:
     more = [f"{behind:,} records behind"] if behind else []
     more += [f"{ranges(unknown)} not read yet"] if unknown else []
     return f"{ranges(found)} ({', '.join(more)})" if more else ranges(found)
-
-
-def level_text(status: WorkerStatus) -> str:
-    """The feature level that its partitions use, of those that it supports (R129)."""
-    oldest, newest = status.levels
-    used = ranges({*status.level.values()}) or "-"
-    return f"{used} of {oldest}-{newest}"
 
 
 def state_text(status: WorkerStatus, now_ms: int) -> str:

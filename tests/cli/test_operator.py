@@ -520,7 +520,7 @@ def test_an_upgrade_is_looked_at_and_finished(operator: Operator) -> None:
     assert "all workers support level 2" in operator.run("upgrade", "status", status=1)
     done = operator.json("upgrade", "finish", "--yes", "--by", "ann")
     assert done == {"level": 2, "partitions": [0, 1], "waiting": []}
-    operator.run_until("2 of 1-2", "worker", "ls")  # the worker has published it
+    operator.run_until(f"{__version__}    2 ", "worker", "ls")  # the worker has published it
     assert "nothing to do: feature level 2 is in use" in operator.run("upgrade", "finish", "--yes")
     found = operator.json("upgrade", "status")
     assert (found["level"], found["newest"], found["who"]) == (2, 2, "ann")

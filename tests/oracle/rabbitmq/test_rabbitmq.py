@@ -42,10 +42,13 @@ def broker() -> Iterator[Broker]:
 def test_what_is_imported_answers_like_rabbitmq(broker: Broker) -> None:
     """`make oracle-rabbitmq` plays 200."""
     tally: Tally = Counter()
-    for seed in range(20):
+    wanted = (*KINDS, "maxlen", "rejected", "expired", "refused")
+    for seed in range(60):
+        if seed >= 20 and all(tally[kind] for kind in wanted):
+            break  # what is met depends a little on how fast RabbitMQ is
         difference = play(broker, seed, LENGTH, tally)
         assert difference is None, f"make oracle-rabbitmq RUNS=1 SEED={seed}\n{difference}"
-    assert all(tally[kind] for kind in (*KINDS, "maxlen", "rejected", "expired", "refused")), tally
+    assert all(tally[kind] for kind in wanted), tally
 
 
 def test_an_import_that_decides_otherwise_is_found(
