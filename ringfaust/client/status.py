@@ -135,7 +135,7 @@ class StatusReader(AsyncResource):
             await self._read(consumer)
 
     async def _check(self, consumer: AIOKafkaConsumer, tps: list[TopicPartition]) -> None:
-        # A consumer does not say that the brokers are silent: it goes on to ask, and finds nothing.
+        # A consumer does not report silent brokers: its polls just return nothing.
         while True:
             with suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(_CHECK_TIMEOUT_S):

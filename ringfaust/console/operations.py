@@ -37,7 +37,7 @@ for good: it looks first whether all workers support that (R129)."""
 _PAGED: Mapping[str, str] = {"queues": "queue", "xids": "xid"}
 """Methods whose list has no bound, and the name by which it is in order."""
 _CALLER = ("who", "by")
-"""Parameters that say who asks. The API knows, and does not believe what it is told."""
+"""Parameters that say who asks. The API takes them from the login, not from the request."""
 _LEFT_OUT = ("is_stopped",)
 """Parameters that keep their default: nobody here knows that no worker runs (R113)."""
 _COMMANDS: Mapping[str, Sequence[str]] = {

@@ -32,7 +32,7 @@ CUTS_SETS = 2
 """The level from which on the rest of such a set may be stored."""
 """The levels that this version supports, without a gap."""
 OLDEST = LEVELS[0].number
-"""The one of a new partition: whoever may read it supports that."""
+"""The level of a new partition: every version with levels supports it."""
 NEWEST = LEVELS[-1].number
 
 

@@ -51,7 +51,7 @@ def test_the_page_leads_from_an_empty_folder_to_a_handled_order(tmp_path: Path) 
                 name = block.partition("\n")[0].removeprefix("# ")
                 (tmp_path / name).write_text(block.replace(HERE, broker.bootstrap_servers))
         start, create, worker, run, send = commands()
-        assert start[:2] == ["ringfaust", "broker"]  # the broker of this test stands for it
+        assert start[:2] == ["ringfaust", "broker"]  # the test's own broker takes its place
         subprocess.run(command(*create[1:]), cwd=tmp_path, env=environment(), check=True)
         opened.enter_context(program(tmp_path, *command(*worker[1:], "--data-dir", "data")))
         app = opened.enter_context(program(tmp_path, *command(*run[1:])))

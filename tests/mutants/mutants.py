@@ -397,7 +397,7 @@ MUTANTS = [
     Mutant("a moved queue stays", "R113: a queue with messages does not get a second partition",
            "protocol/route_changes.py", "            if partition != number:\n",
            "            if partition is None:\n"),
-    Mutant("a batch goes on behind an apply", "R128: what follows has the routes of the new one",
+    Mutant("a batch does not end at an apply", "R128: what follows has the routes of the new one",
            "processor/processor.py", "        if asked == APPLY:\n", "        if not asked:\n"),
     Mutant("the routes of the file count", "R128: a partition has the routes of its own row",
            "worker/partition/work.py",

@@ -89,8 +89,8 @@ def test_brokers_that_do_not_answer_are_a_warning(caplog: pytest.LogCaptureFixtu
     )
     for _ in range(2):
         monitor.look(now=True)
-    said = [text for text in caplog.messages if text.startswith("the lake goes on without")]
-    assert [" ".join(text.split()[5:7]) for text in said] == [
+    said = [text for text in caplog.messages if text.startswith("the lake continues without")]
+    assert [" ".join(text.split()[4:6]) for text in said] == [
         "the offsets", "the ends", "the retention",
     ]  # fmt: skip
     assert not monitor.has_read("sent")

@@ -160,7 +160,7 @@ class LakeMonitor:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:
                 self._reasons.add(reason)
-                log.warning("the lake goes on without %s", reason)
+                log.warning("the lake continues without %s", reason)
             return None
 
     def _look_at_retention(self) -> None:

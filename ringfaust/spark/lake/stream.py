@@ -128,7 +128,7 @@ def start(
         worker: brokers.
         stream: which one.
         once: read what is in the topics and end. Otherwise run continuously.
-        pause: whoever holds it keeps a batch from beginning.
+        pause: no batch begins while it is held.
 
     Returns:
         The running query.

@@ -111,7 +111,7 @@ def test_a_batch_ends_where_routes_may_change_and_the_next_has_the_new_ones() ->
     assert not partition.work.has_other_inputs
     partition.take(partition.record("new"))
     assert partition.added(f"late.{KEY}") == 1
-    assert partition.work.positions["in"] == 1, "it goes on there if the route comes back"
+    assert partition.work.positions["in"] == 1, "it continues there if the route is added again"
     assert partition.work.tps == {TP(topic, NUMBER) for topic in partition.reads}
 
 

@@ -256,7 +256,7 @@ def test_a_full_or_read_only_disk_is_not_damage(
 
 
 def test_a_write_beyond_a_limit_is_not_damage(folder: Path) -> None:
-    """A limit stands for a full disk: the database is as it was when there is room again."""
+    """The limit simulates a full disk. Once it is lifted, the database is unchanged."""
     store = reopened(folder)
     _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
