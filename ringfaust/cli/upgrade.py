@@ -21,7 +21,7 @@ from ringfaust.cli.operate import (
     print_json,
     print_table,
     say,
-    with_admin,
+    with_application,
     with_options,
 )
 from ringfaust.cli.parts import group
@@ -102,7 +102,7 @@ def status(*, target: Target, as_json: AsJson = False) -> None:
     Example: ringfaust upgrade status
     """
     worker, _ = target.load()
-    found = with_admin(target, lambda admin: look(admin, worker), needs_worker=False)
+    found = with_application(worker, look, needs_worker=False)
     if as_json:
         print_json(found)
     else:
@@ -126,7 +126,7 @@ def finish(
     """
     worker, _ = target.load()
 
-    async def act(admin: Admin) -> FinishedUpgrade:
+    async def act(admin: Admin, worker: WorkerConfig) -> FinishedUpgrade:
         found = await look(admin, worker)
         if found.is_finished:
             return FinishedUpgrade(found.level, [], [])
@@ -136,7 +136,7 @@ def finish(
         raised = await admin.raise_level(found.newest, who=by or operator())
         return FinishedUpgrade(raised.level, [*raised.partitions], [*raised.waiting])
 
-    done = with_admin(target, act, needs_worker=False)
+    done = with_application(worker, act, needs_worker=False)
     if as_json:
         print_json(done)
         return
@@ -152,13 +152,12 @@ def finish(
 
 
 async def look(admin: Admin, worker: WorkerConfig) -> UpgradeStatus:
-    """What runs, and which level is in use."""
-    from ringfaust.cli.reach import reached, started
+    """What runs, and which level is in use. `worker`: with a bootstrap server that answers."""
+    from ringfaust.cli.reach import started
     from ringfaust.client import StatusReader
     from ringfaust.kafka.admin import open_admin
     from ringfaust.kafka.names import worker_group
 
-    worker = await reached(worker)
     async with open_admin(worker.brokers()) as brokers:
         members = len((await brokers.group(worker_group(worker.application))).members)
     async with started(StatusReader(**connect_options(worker)), worker) as published:
