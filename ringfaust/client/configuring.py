@@ -135,7 +135,10 @@ async def apply(
     """
     used = {} if is_stopped else await present_configurations(connection)
     count = len(connection.partitions)
-    encode({"type": "apply", "revision": 1, "configuration": document, "who": who, "text": text})
+    command = {
+        "type": "apply", "revision": 1, "configuration": document, "who": who, "text": text,
+    }  # fmt: skip
+    encode(command)  # refuses what no worker takes, before anything is asked
     now = feeds_of(document, count)
     checks = (
         _check_routes(number, feeds_of(each.document, count), now, queues_in)
@@ -162,10 +165,7 @@ async def apply(
             )
         mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
         first = [] if known else [used[min(used)]._replace(revision=0)]
-        command = {
-            "type": "apply", "revision": mine.revision, "configuration": document,
-            "who": who, "text": text,
-        }  # fmt: skip
+        command["revision"] = mine.revision
         rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
         done = await _write(connection, writer, rows, command, waits=not is_stopped)
         return Applied(mine.revision, *done)
