@@ -18,10 +18,10 @@ from typing import Literal
 
 from aiohttp import web
 
+from ringfaust.console.rendering import PREFIX
 from ringfaust.errors import RingfaustError
 
 COOKIE = "ringfaust-console"
-COOKIE_PATH = "/console"
 FOREIGN = "The request does not come from a page of this console."
 TOKEN_VARIABLE = "RINGFAUST_CONSOLE_TOKEN"  # noqa: S105 - its name, not the token
 READ_TOKEN_VARIABLE = "RINGFAUST_CONSOLE_READ_TOKEN"  # noqa: S105 - its name, not the token
@@ -198,7 +198,7 @@ def set_cookie(
     """
     origin = request.headers.get("Origin") or public_url
     response.set_cookie(
-        name, value, max_age=max_age_s, path=COOKIE_PATH, httponly=True, samesite=samesite,
+        name, value, max_age=max_age_s, path=PREFIX, httponly=True, samesite=samesite,
         secure=request.secure or origin.startswith("https:"),
     )  # fmt: skip
 

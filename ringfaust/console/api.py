@@ -15,16 +15,13 @@ from ringfaust.config.load import checked_queues
 from ringfaust.console import access
 from ringfaust.console.access import Role, TooManyWrong
 from ringfaust.console.context import CONSOLE, Console
-from ringfaust.console.openapi import openapi
+from ringfaust.console.openapi import API_PREFIX, openapi
 from ringfaust.console.operations import OPERATIONS, Operation
 from ringfaust.console.problems import Problem, not_valid, problem_of
-from ringfaust.console.rendering import PREFIX
 from ringfaust.visible import visible_json
 
 log = logging.getLogger(__name__)
 
-API_PREFIX = f"{PREFIX}/api/v1"
-"""Below the console, so that its cookie counts and a proxy has one place to pass on."""
 MOST_BYTES = 300_000
 """Largest body of a request: that of an `apply`, whose document has up to 256 KiB."""
 _BY = "http-api"

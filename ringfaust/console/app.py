@@ -23,9 +23,10 @@ from ringfaust.console import (
     queue_pages,
     sending,
 )
-from ringfaust.console.api import API_PREFIX, api_app
+from ringfaust.console.api import api_app
 from ringfaust.console.backend import Backend, reason_of
 from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
+from ringfaust.console.openapi import API_PREFIX
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
 from ringfaust.errors import MissingExtra, RingfaustError
 

@@ -9,9 +9,13 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 from ringfaust import __version__
+from ringfaust.console.access import COOKIE
 from ringfaust.console.operations import OPERATIONS, Operation
 from ringfaust.console.problems import ProblemDetails
+from ringfaust.console.rendering import PREFIX
 
+API_PREFIX = f"{PREFIX}/api/v1"
+"""Below the console, so that its cookie counts and a proxy has one place to pass on."""
 Schema = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 _PROBLEM = {
@@ -45,7 +49,7 @@ def openapi() -> Schema:
             "docs/http-api.md explains it.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "/console/api/v1"}],
+        "servers": [{"url": API_PREFIX}],
         "security": [{"token": []}, {"session": []}],
         "paths": {
             each.path: _path(each, parts, published(schemas.get((each.name, "serialization"))))
@@ -55,7 +59,7 @@ def openapi() -> Schema:
             "schemas": parts,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "ringfaust-console"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
             },
         },
     }
