@@ -123,3 +123,12 @@ def application(
         yield app
     finally:
         app.end()
+
+
+async def run(app: Application, *arguments: str, expect: int = 0) -> str:
+    """Run a command with the application's files. Returns what it prints."""
+    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+    logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
+    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr

@@ -15,6 +15,7 @@ from ringfaust.client import Admin
 from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol.lifecycle import WITHOUT_STEP
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import run
 from tests.chaos.harness import Application, Worker, until
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
@@ -43,14 +44,6 @@ def app(broker: EmbeddedBroker, tmp_path: Path, topic: str) -> Iterator[Applicat
         yield app
     finally:
         app.end()
-
-
-async def run(app: Application, *arguments: str, expect: int = 0) -> str:
-    """Run a command with the application's files. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
-    logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
-    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
-    return done.stdout + done.stderr
 
 
 async def two_workers(app: Application) -> list[Worker]:

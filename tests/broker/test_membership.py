@@ -15,10 +15,10 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import all_came_once, application, client_of, some
 from tests.broker.proxy import Proxy
 from tests.chaos.harness import Application, Worker, until
+from tests.chaos.network import COORDINATOR
 
 pytestmark = pytest.mark.kafka
 
-JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 FOREVER = 1_000_000
 DEADLINE_S = 60
 MESSAGES = 200
@@ -57,7 +57,7 @@ async def test_a_worker_without_its_coordinator_does_not_fence_its_successor(
         await until(cut_off.has_started, DEADLINE_S, "it serves the partition")
         await client.send(app.inputs[0], some("a", 5), "q")
         await client.until_ready("q", *some("a", 5))
-        for request in (JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP):
+        for request in COORDINATOR:
             proxy.lose(request, FOREVER)
         successor = app.new_worker()
         await until(

@@ -21,6 +21,7 @@ from ringfaust import __version__
 from ringfaust.core import levels
 from ringfaust.protocol.revisions import RaisedLevel, level_row
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import run
 from tests.chaos.harness import ROOT, Application, Worker, until
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
@@ -80,15 +81,6 @@ def app(broker: EmbeddedBroker, tmp_path: Path, topic: str) -> Iterator[Applicat
         yield app
     finally:
         app.end()
-
-
-async def run(app: Application, *arguments: str, expect: int = 0) -> str:
-    """Run a command of this version. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
-    logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
-    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
 
 
 async def status(app: Application, *, expect: int) -> dict[str, Any]:

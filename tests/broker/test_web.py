@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,17 +10,11 @@ import aiohttp
 import pytest
 
 from ringfaust.client import QueueCounts, StatusReader
-from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker, free_port
 from tests.broker.clients import application, client_of, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

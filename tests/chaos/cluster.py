@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -72,16 +71,11 @@ class Cluster:
             with ThreadPoolExecutor(len(BROKERS)) as pool:  # two must run before one answers
                 list(pool.map(EmbeddedBroker.start, self.brokers))
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the brokers at the same time, and the network."""
         with ThreadPoolExecutor(len(BROKERS)) as pool:
             list(pool.map(_end, self.brokers))

@@ -23,7 +23,7 @@ from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.console.board import Board
 from ringfaust.core.model import Counts
-from tests.broker.test_web import free_port
+from ringfaust.testing.broker import free_port
 from tests.chaos.harness import Application, command, environment
 
 TOKEN = "a-token-for-the-tests"

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from ringfaust.client import Admin, RingConsumer, RingProducer, TwoPhase
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.test_web import free_port
+from ringfaust.testing.broker import EmbeddedBroker, free_port
 from tests.chaos.harness import Application
 from tests.console.browser import MODES, WAIT_S, Browser, needs_chromium
 from tests.console.harness import TOKEN, console_process

@@ -24,8 +24,7 @@ import yaml
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.test_web import free_port
+from ringfaust.testing.broker import EmbeddedBroker, free_port
 from tests.chaos.harness import STOP_S, Application, command, environment
 from tests.docs.pages import ROOT
 
