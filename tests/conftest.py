@@ -95,6 +95,7 @@ class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no type
         return file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     """Decide which tests run in the same process, whatever `--dist` says."""
     return _Scheduling(config, log)

@@ -52,9 +52,15 @@ async def create_input(app: Application, settings: dict[str, str]) -> None:
 
 async def until_ready(app: Application, partition: int, count: int) -> None:
     """Wait until so many messages of the key are ready in a partition."""
-    async with client_of(app) as client, asyncio.timeout(60):
-        while len(await client.ready(f"keyed.{KEY}", partition)) != count:
-            await asyncio.sleep(0.05)
+    ready: list[str] = []
+    async with client_of(app) as client:
+        try:
+            async with asyncio.timeout(60):
+                while len(ready := await client.ready(f"keyed.{KEY}", partition)) != count:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            logs = "\n".join(worker.log_text() for worker in app.workers)
+            raise AssertionError(f"ready at the end: {ready}\n{logs}") from None
 
 
 async def test_both_queues_of_a_key_in_two_partitions_are_shown(app: Application) -> None:
@@ -89,7 +95,8 @@ async def test_a_key_is_traced_although_its_producer_has_a_wrong_clock(
     app: Application, timestamp_ms: int
 ) -> None:
     """Case C3 of issue 38: the time of the record was in seconds in place of milliseconds."""
-    await create_input(app, {"message.timestamp.type": "CreateTime"})
+    forever = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
+    await create_input(app, forever)  # a broker may delete at once what is dated 1970
     app.new_worker()
     topic = app.inputs[0]
     async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:

@@ -77,12 +77,12 @@ async def test_a_worker_becomes_ready_and_shows_an_eviction(
         assert status.worker_of(0, known.time_ms) == known
         while not status.workers()[0].is_ready:
             await status.changed(status.revision)
+        await until(lambda: "INFO ready: partition 0" in worker.log_text(), 60, "it is logged")
         stopping = asyncio.ensure_future(asyncio.to_thread(worker.stop))
         while status.workers():  # it takes its row back
             await status.changed(status.revision)
         assert await stopping == 0
     await until(lambda: "operator: purge of 'q'" in worker.log_text(), 10, "the log tells")
-    await until(lambda: "INFO ready: partition 0" in worker.log_text(), 10, "it is logged, too")
     log = worker.log_text()
     assert log.index("INFO ringfaust ") < log.index("INFO ready: partition 0")
     assert "WARNING" not in log
