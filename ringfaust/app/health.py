@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
 from ringfaust.errors import RingfaustError
+from ringfaust.supervisor import SupervisedProcess
 
 _REQUEST_TIMEOUT_S = 5.0
 _REQUEST_BYTES = 8_192
@@ -46,21 +47,12 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessHealth:
-    """One of several processes."""
-
-    pid: int | None
-    """None: it is about to be started again."""
-    restarts: int
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessesHealth:
     """The processes of an app on this machine."""
 
     is_ok: bool
     """Whether all of them run."""
-    processes: tuple[ProcessHealth, ...]
+    processes: tuple[SupervisedProcess, ...]
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from ringfaust.times import age_text
 if TYPE_CHECKING:
     from ringfaust.client import WorkerStatus
 
+MOST_PROCESSES = 64
 worker = group(
     "Run a worker, or list the workers of an application.\n\n"
     "Example: ringfaust worker --config config",
@@ -65,10 +66,18 @@ def run_worker(
     log_format: Annotated[
         LogFormat | None, typer.Option(help="How to write the log. Overrides worker.yaml.")
     ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_PROCESSES, help="How many workers, on one port with one log."),
+    ] = 1,
+    supervised: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM.
 
-    Example: ringfaust worker --config config
+    With --processes, several: a worker uses little more than one core. One that ends is started
+    again.
+
+    Example: ringfaust worker --config config --processes 4
     """
     if context.invoked_subcommand is not None:
         return
@@ -78,14 +87,33 @@ def run_worker(
         data_dir=data_dir,
         log_level=log_level and log_level.value, log_format=log_format and log_format.value,
     )  # fmt: skip
-    from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import
-
     attach = None
-    if worker_config.web.enabled:
+    if worker_config.web.enabled and supervised is None:
         from ringfaust.cli.console import worker_pages  # noqa: PLC0415 - slow to import
 
         attach = worker_pages(worker_config, queues_config)
-    run(worker_config, queues_config, attach)
+    if processes > 1:
+        from ringfaust.worker.processes import run_processes  # noqa: PLC0415 - slow to import
+
+        options = _given(folder, bootstrap_servers, log_level, log_format)
+        raise typer.Exit(run_processes(processes, worker_config, options, attach))
+    from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import
+
+    run(worker_config, queues_config, attach, supervised)
+
+
+def _given(
+    folder: Path | None,
+    bootstrap_servers: str | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
+) -> list[str]:
+    """The options that were given, as the command line has them."""
+    found = {
+        "--config": folder, "--bootstrap-servers": bootstrap_servers,
+        "--log-level": log_level, "--log-format": log_format,
+    }  # fmt: skip
+    return [part for name, value in found.items() if value for part in (name, str(value))]
 
 
 @worker.command("ls")

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
+from pathlib import Path
 from typing import Any
 
 import faust
@@ -43,6 +45,7 @@ from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.protocol.stored_rows import Feeds
+from ringfaust.supervisor import on_end_of_input
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
@@ -57,7 +60,7 @@ from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.metrics import WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.status import StatusPublisher
-from ringfaust.worker.observe.web import AttachPages, serve, web_app
+from ringfaust.worker.observe.web import AttachPages, served, web_app
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.hearing import LogEnds
 from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
@@ -94,6 +97,7 @@ def create_app(
     used: InUse,
     attach: AttachPages | None = None,
     *,
+    socket_path: Path | None = None,
     is_clock_checked: bool = False,
 ) -> BatchApp:
     """The Faust app of one worker.
@@ -102,6 +106,7 @@ def create_app(
         worker: worker.yaml.
         used: the configuration in use, and the feature level.
         attach: adds pages to those of the worker.
+        socket_path: where a worker that is supervised serves its pages.
         is_clock_checked: the clock has just been found right.
     """
     identity = worker_identity(worker.data_dir)
@@ -154,8 +159,9 @@ def create_app(
         memory,
     )
     app.beside = partial(
-        _beside, worker, app, assignment, health, clock, identity=identity, attach=attach
-    )
+        _beside, worker, app, assignment, health, clock,
+        identity=identity, attach=attach, socket_path=socket_path,
+    )  # fmt: skip
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
     async def ring(batches: StreamT) -> None:
@@ -183,6 +189,7 @@ async def _beside(
     *,
     identity: str,
     attach: AttachPages | None,
+    socket_path: Path | None,
 ) -> None:
     """What runs beside the partitions: the log of the worker's health, its status, and pages."""
 
@@ -216,14 +223,17 @@ async def _beside(
     running = [
         health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()
     ]  # fmt: skip
-    if worker.web.enabled:
-        info["application"] = worker.application
-        metrics = WorkerMetrics(numbers, info)
-        pages = web_app(health, metrics, worker.web)
-        if attach is not None:
-            attach(pages)
-        running.append(serve(pages, worker.web.bind, worker.web.port))
-    await asyncio.gather(*running)
+    async with AsyncExitStack() as opened:
+        if socket_path is not None:
+            await on_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        if worker.web.enabled:
+            info["application"] = worker.application
+            pages = web_app(health, WorkerMetrics(numbers, info), worker.web)
+            if attach is not None:
+                attach(pages)
+            where = (worker.web.bind, worker.web.port, socket_path)
+            await opened.enter_async_context(served(pages, *where))
+        await asyncio.gather(*running)
 
 
 def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
@@ -368,13 +378,20 @@ def _credentials(worker: WorkerConfig) -> Any:
     return faust.SSLCredentials(context=context) if context is not None else None
 
 
-def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None = None) -> None:
+def run(
+    worker: WorkerConfig,
+    queues: QueuesConfig,
+    attach: AttachPages | None = None,
+    socket_path: Path | None = None,
+) -> None:
     """Run a worker until SIGTERM or SIGINT.
 
     Args:
         worker: worker.yaml.
         queues: queues.yaml; what was applied takes its place (R128).
         attach: adds pages to those of the worker.
+        socket_path: it is one of several processes, serves its pages there, and also stops when
+            its standard input ends.
 
     Raises:
         BadDataDir: the data directory cannot be created or written.
@@ -397,14 +414,18 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
         asyncio.run(check_group(worker, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
-        dictConfig(logging_config(worker.log_level, worker.log_format))
+        tag = "" if socket_path is None else socket_path.name
+        dictConfig(logging_config(worker.log_level, worker.log_format, tag))
         log_start(worker)
         if used.note:
             log.warning("%s", used.note)
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
-        _run_faust(worker, used, attach, is_clock_checked=is_clock_checked)
+        app = create_app(
+            worker, used, attach, socket_path=socket_path, is_clock_checked=is_clock_checked
+        )
+        _run_faust(app, logging_config(worker.log_level, worker.log_format, tag))
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:
@@ -426,21 +447,11 @@ def log_start(worker: WorkerConfig) -> None:
         log.warning("%s: %s", compiled.KIND, compiled.REMEDY)
 
 
-def _run_faust(
-    worker: WorkerConfig,
-    used: InUse,
-    attach: AttachPages | None = None,
-    *,
-    is_clock_checked: bool = False,
-) -> None:
+def _run_faust(app: BatchApp, logging: dict[str, Any]) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        create_app(worker, used, attach, is_clock_checked=is_clock_checked),
-        quiet=True,
-        loglevel="WARNING",
-        redirect_stdouts=False,
-        logging_config=logging_config(worker.log_level, worker.log_format),
+        app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=logging
     )
     process.spinner = None
     process.execute_from_commandline()

@@ -11,7 +11,15 @@ from ringfaust.visible import visible_json
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `error`."""
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `error`.
+
+    Args:
+        process: which of several processes this is; then each line has `process`, too.
+    """
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = {"process": int(process)} if process else {}
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -20,25 +28,31 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._process,
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return visible_json(line)
 
 
-def logging_config(level: str, form: str) -> dict[str, Any]:
+def logging_config(level: str, form: str, process: str = "") -> dict[str, Any]:
     """A configuration for `logging.config.dictConfig`.
 
     Args:
         level: of ringfaust's own loggers.
         form: of the lines, text or json.
+        process: the number of this one of several processes.
     """
+    which = f"process {process}: " if process else ""
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "text": {"()": VisibleFormatter, "format": "%(asctime)s %(levelname)s %(message)s"},
-            "json": {"()": JsonFormatter},
+            "text": {
+                "()": VisibleFormatter,
+                "format": f"%(asctime)s %(levelname)s {which}%(message)s",
+            },
+            "json": {"()": JsonFormatter, "process": process},
         },
         "filters": {"rate_limit": {"()": RateLimitFilter}},
         "handlers": {

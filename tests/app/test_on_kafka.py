@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ringfaust.app import Context, RingApp
-from ringfaust.app.runner import on_signal
 from ringfaust.protocol.dead import DeadFilter
 from ringfaust.protocol.records import Role
 from ringfaust.redrive.reader import dead_reader
+from ringfaust.supervisor import on_signal
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.app.shop import DEADLINE_S, Gate, Order, PaymentDownError, ThreadGate, until
 from tests.chaos.harness import Application

@@ -142,8 +142,8 @@ def test_an_unknown_command_or_option_is_refused():
 def test_the_worker_receives_both_configurations(module, tmp_path):
     calls = module("ringfaust.worker.app")
     assert run("worker", *DOWN, "--data-dir", str(tmp_path)).exit_code == 0
-    ((worker, queues, attach),) = calls
-    assert attach is None
+    ((worker, queues, *others),) = calls
+    assert others == [None, None]  # no pages, and no supervisor
     assert (worker.bootstrap_servers, worker.data_dir) == ("127.0.0.1:9", tmp_path)
     assert list(queues.queues) == ["orders"]
 

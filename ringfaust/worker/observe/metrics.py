@@ -48,7 +48,8 @@ class _Collected(Collector):
         return self._found
 
 
-def _exposition(found: Collection[Metric], *, with_process: bool = False) -> bytes:
+def exposition(found: Collection[Metric], *, with_process: bool = False) -> bytes:
+    """Metrics as Prometheus reads them; if asked, with memory and CPU time of this process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(found))
     if with_process:
@@ -65,7 +66,8 @@ def _filled(
     return family
 
 
-def _gauge(name: str, text: str, labels: str, samples: Iterable[tuple[Any, ...]]) -> Metric:
+def gauge(name: str, text: str, labels: str, samples: Iterable[tuple[Any, ...]]) -> Metric:
+    """A gauge with the samples: for each the values of its labels, then the number."""
     return _filled(GaugeMetricFamily(name, text, labels=labels.split()), samples)
 
 
@@ -100,7 +102,7 @@ class WorkerMetrics:
     def coarse(self) -> bytes:
         """The metrics of the worker and of each partition: about 5 kB for each partition."""
         works = sorted(self._numbers.works(), key=lambda work: work.number)
-        return _exposition(
+        return exposition(
             [*self._worker(), *self._inputs(works), *_contents(works), *_activity(works)],
             with_process=True,
         )
@@ -110,36 +112,36 @@ class WorkerMetrics:
         info = GaugeMetricFamily("ringfaust_worker_info", "The worker.", labels=[*self._info])
         return [
             _filled(info, [(*self._info.values(), 1)]),
-            _gauge("ringfaust_ready", "1 if /readyz answers 200.", "", [(not health.problems(),)]),
-            _gauge(
+            gauge("ringfaust_ready", "1 if /readyz answers 200.", "", [(not health.problems(),)]),
+            gauge(
                 "ringfaust_brokers_connected", "0 if the brokers are silent.", "",
                 [(not health.are_brokers_lost,)],
             ),
-            _gauge(
+            gauge(
                 "ringfaust_memory_limit_bytes", "The setting memory_bytes.", "",
                 [(health.memory.most_bytes,)],
             ),
-            _gauge(
+            gauge(
                 "ringfaust_intake_paused",
                 "1 while the process has more memory than it may.", "",
                 [(health.memory.is_exceeded,)],
             ),
-            _gauge(
+            gauge(
                 "ringfaust_partition_input_bytes", "Input that waits to be decided.", "partition",
                 self._numbers.waiting_bytes().items(),
             ),
-            _gauge(
+            gauge(
                 "ringfaust_partition_stopped",
                 "1 if the partition cannot go on and waits for an order.",
                 "partition",
                 [(task.work.unit, task.stopped is not None) for task in health.tasks()],
             ),
-            _gauge(
+            gauge(
                 "ringfaust_recovery_remaining_records",
                 "Records that a partition must read before it is caught up.",
                 "partition", self._numbers.recovery().items(),
             ),
-            _gauge(
+            gauge(
                 "ringfaust_standby_behind_records",
                 "Records of the changelog that a standby has not applied yet; -1: not known yet.",
                 "partition",
@@ -152,14 +154,14 @@ class WorkerMetrics:
 
     def _inputs(self, works: Collection[PartitionWork]) -> list[Metric]:
         return [
-            _gauge(
+            gauge(
                 "ringfaust_partition_lag_records",
                 "Offsets between the position and the end of an input, transaction markers "
                 "included.",
                 "partition topic",
                 [(work.number, *lag) for work in works for lag in self._numbers.lag(work).items()],
             ),
-            _gauge(
+            gauge(
                 "ringfaust_partition_input_paused",
                 "1 while a paused or full queue keeps an input from being read.",
                 "partition topic",
@@ -184,7 +186,7 @@ class WorkerMetrics:
         works = self._numbers.works()
         found = [each for each in found if each[0] in works]  # the next owner has the others
         metrics: list[Metric] = [
-            _gauge(
+            gauge(
                 "ringfaust_detailed_truncated",
                 f"1 if more than {MOST_QUEUES} queues match.", "", [(is_cut,)],
             )
@@ -197,7 +199,7 @@ class WorkerMetrics:
             metrics.append(_evicted(found))
         if "overwrite" in families:
             metrics.append(await self._overwrite(found))
-        return await asyncio.to_thread(_exposition, metrics)
+        return await asyncio.to_thread(exposition, metrics)
 
     async def _overwrite(self, found: Iterable[_Found]) -> Metric:
         times: list[tuple[str, float]] = []
@@ -208,7 +210,7 @@ class WorkerMetrics:
             queue = work.state.queue(name)
             if queue and (seconds := _time_to_overwrite_s(queue, work.wall_ms())) is not None:
                 times.append((name, seconds))
-        return _gauge(
+        return gauge(
             "ringfaust_time_to_overwrite_seconds",
             "How long a message stays in the ring, at the rate at which the ready ones have come.",
             "queue", times,
@@ -247,21 +249,21 @@ _Found = tuple[PartitionWork, str, Counts]
 def _contents(works: Iterable[PartitionWork]) -> list[Metric]:
     counted = [(w.number, held) for w in works if (held := w.numbers.holding) is not None]
     return [
-        _gauge(
+        gauge(
             "ringfaust_partition_queues", "Stored queues.", "partition",
             [(number, held.queues) for number, held in counted],
         ),
-        _gauge(
+        gauge(
             "ringfaust_partition_messages", "Messages by state.", "partition state",
             [
                 (number, each, getattr(it, each)) for number, it in counted for each in HELD_STATES
             ],
         ),
-        _gauge(
+        gauge(
             "ringfaust_accounts_balanced", "1 if the counts of every queue add up.", "partition",
             [(number, held.is_balanced) for number, held in counted],
         ),
-        _gauge(
+        gauge(
             "ringfaust_partition_counted_timestamp_seconds",
             "When queues and messages were last counted.", "partition",
             [(number, held.at_s) for number, held in counted],
@@ -298,7 +300,7 @@ def _activity(works: Iterable[PartitionWork]) -> list[Metric]:
 
 
 def _messages(found: Iterable[_Found]) -> Metric:
-    return _gauge(
+    return gauge(
         "ringfaust_queue_messages", "Messages by state.", "queue state",
         [(name, each, getattr(counts, each)) for _, name, counts in found for each in HELD_STATES],
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from aiohttp import web
 
@@ -26,8 +27,8 @@ class CannotListen(RingfaustError):
     """
 
 
-def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Application:
-    """The pages."""
+def new_app(config: WebConfig) -> web.Application:
+    """An application without pages, which answers to our names alone."""
 
     @web.middleware
     async def refuse_other_hosts(
@@ -36,6 +37,12 @@ def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Ap
         if not is_our_host(request.host, config.bind, config.host_names):
             return web.Response(status=421, text=REFUSAL)
         return await handler(request)
+
+    return web.Application(middlewares=[refuse_other_hosts])
+
+
+def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Application:
+    """The pages of one worker."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -47,7 +54,7 @@ def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Ap
         return web.Response(text="ready\n")
 
     async def coarse(_: web.Request) -> web.Response:
-        return _exposition(metrics.coarse())
+        return as_metrics(metrics.coarse())
 
     async def detailed(request: web.Request) -> web.Response:
         families = request.query.getall("family", [*FAMILIES])
@@ -55,9 +62,9 @@ def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Ap
             valid = ", ".join(FAMILIES)
             text = f"family {unknown[0]!r} does not exist: use one or more of {valid}\n"
             return web.Response(status=400, text=text)
-        return _exposition(await metrics.detailed(families, request.query.get("queue", "#")))
+        return as_metrics(await metrics.detailed(families, request.query.get("queue", "#")))
 
-    app = web.Application(middlewares=[refuse_other_hosts])
+    app = new_app(config)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", coarse)
@@ -65,12 +72,22 @@ def web_app(health: Health, metrics: WorkerMetrics, config: WebConfig) -> web.Ap
     return app
 
 
-def _exposition(body: bytes) -> web.Response:
+def as_metrics(body: bytes) -> web.Response:
+    """An answer to Prometheus."""
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-async def serve(app: web.Application, bind: str, port: int) -> None:
-    """Serve the pages until cancelled.
+@asynccontextmanager
+async def served(
+    app: web.Application, bind: str, port: int, socket: Path | None = None
+) -> AsyncIterator[None]:
+    """Serve the pages within the block.
+
+    Args:
+        app: the pages.
+        bind: the address to listen on.
+        port: its port.
+        socket: listen there and nowhere else.
 
     Raises:
         CannotListen: the address or the port cannot be used.
@@ -79,12 +96,14 @@ async def serve(app: web.Application, bind: str, port: int) -> None:
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, bind, port).start()
+            await (
+                web.UnixSite(runner, socket) if socket else web.TCPSite(runner, bind, port)
+            ).start()
         except OSError as error:
             raise CannotListen(
                 f"web: cannot listen on {bind}, port {port}: {error.strerror}. Choose another bind "
                 "or port in worker.yaml, or set enabled: false"
             ) from None
-        await asyncio.Event().wait()
+        yield
     finally:
         await runner.cleanup()

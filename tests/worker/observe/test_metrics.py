@@ -29,7 +29,7 @@ from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.metrics import MOST_QUEUES, WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
-from ringfaust.worker.observe.web import CannotListen, serve, web_app
+from ringfaust.worker.observe.web import CannotListen, served, web_app
 from ringfaust.worker.partition import numbers as partition_numbers
 from ringfaust.worker.partition.numbers import Holding, PartitionNumbers
 from tests.worker.observe.partition import Partition
@@ -329,7 +329,9 @@ async def test_a_port_in_use_is_named(world: World) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(CannotListen, match=f"127.0.0.1, port {port}: .*in use"):
-            await serve(web_app(world.health, world.metrics, WebConfig()), "127.0.0.1", port)
+            pages = web_app(world.health, world.metrics, WebConfig())
+            async with served(pages, "127.0.0.1", port):
+                pass
 
 
 async def test_alerts_and_dashboard_name_only_metrics_that_exist(world: World) -> None:

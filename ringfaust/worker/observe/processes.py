@@ -1,0 +1,94 @@
+"""The pages of several workers of one machine: what each of them says, on one port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from ringfaust.config import WebConfig
+from ringfaust.supervisor import SupervisedProcess
+from ringfaust.worker.observe.metrics import exposition, gauge
+from ringfaust.worker.observe.web import as_metrics, new_app
+
+_TIMEOUT = aiohttp.ClientTimeout(total=10.0)
+
+
+def processes_app(
+    processes: Callable[[], Sequence[SupervisedProcess]],
+    sockets: Sequence[Path],
+    config: WebConfig,
+) -> web.Application:
+    """The pages.
+
+    Args:
+        processes: which of them run.
+        sockets: where each serves its own pages.
+        config: who may read them.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        ended = [number for number, each in enumerate(processes()) if each.pid is None]
+        text = "".join(f"process {number} is about to be started again\n" for number in ended)
+        return web.Response(status=503 if ended else 200, text=text or "ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        answers = await asyncio.gather(*(_ask(each, request) for each in sockets))
+        lines = [
+            f"process {number}: {line}\n"
+            for number, (status, text) in enumerate(answers)
+            for line in text.splitlines()
+            if status != 200
+        ]
+        return web.Response(status=503 if lines else 200, text="".join(lines) or "ready\n")
+
+    async def metrics(request: web.Request) -> web.Response:
+        answers = await asyncio.gather(*(_ask(each, request) for each in sockets))
+        for status, text in answers:
+            if status == web.HTTPBadRequest.status_code:
+                return web.Response(status=status, text=text)
+        up = [(number, status == 200) for number, (status, _) in enumerate(answers)]
+        about = gauge("ringfaust_process_up", "1 if the process answers.", "process", up)
+        texts = {number: text for number, (status, text) in enumerate(answers) if status == 200}
+        merged = await asyncio.to_thread(merge, texts)
+        return as_metrics(exposition([about, *merged]))
+
+    app = new_app(config)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics/detailed", metrics)
+    return app
+
+
+async def _ask(socket: Path, request: web.Request) -> tuple[int, str]:
+    """The same page of one process: its status and text; 503 if it does not answer."""
+    connector = aiohttp.UnixConnector(str(socket))
+    try:
+        async with (
+            aiohttp.ClientSession("http://localhost", connector=connector) as session,
+            session.get(request.rel_url, timeout=_TIMEOUT) as answer,
+        ):
+            return answer.status, await answer.text()
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return 503, "it does not answer\n"
+
+
+def merge(texts: dict[int, str]) -> list[Metric]:
+    """The metrics of several processes in one exposition, each with the label `process`."""
+    families: dict[str, Metric] = {}
+    for number, text in texts.items():
+        for family in text_string_to_metric_families(text):
+            merged = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            merged.samples += [
+                sample._replace(labels={"process": str(number), **sample.labels})
+                for sample in family.samples
+            ]
+    return [*families.values()]
