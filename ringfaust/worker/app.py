@@ -70,6 +70,7 @@ from ringfaust.worker.store.changelog import (
     standby_consumer,
 )
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
+from ringfaust.worker.store.moved import refuse_moved
 from ringfaust.worker.store.rocks import open_rocks_store
 
 log = logging.getLogger(__name__)
@@ -394,7 +395,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
             asyncio.run(_refuse_owned(worker))
-        asyncio.run(check_group(worker, fingerprint(worker, first)))
+        asyncio.run(_check_others(worker, queues, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         dictConfig(logging_config(worker.log_level, worker.log_format))
@@ -405,6 +406,11 @@ def run(worker: WorkerConfig, queues: QueuesConfig, attach: AttachPages | None =
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
         _run_faust(worker, used, attach, is_clock_checked=is_clock_checked)
+
+
+async def _check_others(worker: WorkerConfig, queues: QueuesConfig, mine: str) -> None:
+    """Refuse to run beside workers with other settings, or on another cluster's state."""
+    await asyncio.gather(check_group(worker, mine), refuse_moved(worker, queues))
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:
