@@ -151,8 +151,9 @@ def create_app(
         lambda: assignment.tasks,
         context.replaying,
         log_ends.silent_s,
-        lambda: app.reader.unconfirmed_s() if assignment.tasks else 0.0,
+        lambda: app.reader.unconfirmed_s() if assignment.has_joined else 0.0,
         memory,
+        has_joined=lambda: assignment.has_joined,
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock, identity=identity, attach=attach
