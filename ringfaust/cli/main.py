@@ -34,6 +34,7 @@ from ringfaust.cli.parts import (
     require_spark,
 )
 from ringfaust.cli.queue import queue
+from ringfaust.cli.restoring import restore
 from ringfaust.cli.scheduled import scheduled
 from ringfaust.cli.spark import spark
 from ringfaust.cli.upgrade import upgrade
@@ -52,6 +53,7 @@ topics = group("Inspect, create and verify the topics of an application.")
 main.command()(send)
 main.command()(receive)
 applying.add_to(main)
+main.command()(restore)
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")

@@ -73,6 +73,7 @@ from ringfaust.worker.store.changelog import (
     standby_consumer,
 )
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
+from ringfaust.worker.store.moved import refuse_moved
 from ringfaust.worker.store.rocks import open_rocks_store
 
 log = logging.getLogger(__name__)
@@ -155,8 +156,9 @@ def create_app(
         lambda: assignment.tasks,
         context.replaying,
         log_ends.silent_s,
-        lambda: app.reader.unconfirmed_s() if assignment.tasks else 0.0,
+        lambda: app.reader.unconfirmed_s() if assignment.has_joined else 0.0,
         memory,
+        has_joined=lambda: assignment.has_joined,
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock,
@@ -411,7 +413,7 @@ def run(
             raise WrongTopics(errors)
         if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
             asyncio.run(_refuse_owned(worker))
-        asyncio.run(check_group(worker, fingerprint(worker, first)))
+        asyncio.run(_check_others(worker, queues, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         tag = "" if socket_path is None else socket_path.name
@@ -426,6 +428,11 @@ def run(
             worker, used, attach, socket_path=socket_path, is_clock_checked=is_clock_checked
         )
         _run_faust(app, logging_config(worker.log_level, worker.log_format, tag))
+
+
+async def _check_others(worker: WorkerConfig, queues: QueuesConfig, mine: str) -> None:
+    """Refuse to run beside workers with other settings, or on another cluster's state."""
+    await asyncio.gather(check_group(worker, mine), refuse_moved(worker, queues))
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:

@@ -119,6 +119,11 @@ class Assignment:
         self._change_tasks()
 
     @property
+    def has_joined(self) -> bool:
+        """Whether the group has assigned something, which may be nothing. Any thread."""
+        return self._assigned is not None
+
+    @property
     def topics(self) -> frozenset[str]:
         """All input topics."""
         return self._copartitioned | self._repartitioned.keys()

@@ -430,7 +430,7 @@ class Work(Protocol):
     def check_inputs(
         self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
     ) -> None:
-        """Set the positions again, after `restore`, without a new assignment.
+        """Set positions without a new assignment: of all inputs after `restore`, or of new ones.
 
         Raises:
             StateLost: state or input is missing.

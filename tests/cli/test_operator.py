@@ -92,6 +92,7 @@ ELSEWHERE = {
     "console": "tests/console",
     "init": "tests/cli/test_init_on_a_broker.py",
     "redrive": "tests/broker/test_redrive.py",
+    "restore": "tests/broker/test_restore.py",
     "context ls": "tests/cli/test_context.py",
     "context use": "tests/cli/test_context.py",
     "context show": "tests/cli/test_context.py",

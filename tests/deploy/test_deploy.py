@@ -131,6 +131,23 @@ def test_another_setting_of_the_worker_restarts_the_workers() -> None:
     assert before["StatefulSet"] != after["StatefulSet"]
 
 
+def test_a_rolling_update_waits_for_each_worker_and_budget_and_probes_keep_the_others() -> None:
+    for found in (manifests(), rendered()):
+        workers = found["StatefulSet"]["spec"]
+        assert workers.get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+        assert workers["minReadySeconds"] == 5
+        (container,) = workers["template"]["spec"]["containers"]
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert found["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_a_service_that_died_is_back_before_others_take_its_partitions() -> None:
+    text = SERVICE.read_text()
+    wait_s = re.search(r"^RestartSec=(\d+)$", text, re.MULTILINE)
+    assert wait_s and int(wait_s[1]) * 1000 < WorkerConfig().failover_after_ms
+    assert re.search(r"^StartLimitIntervalSec=0$", text, re.MULTILINE), "it would give up"
+
+
 def test_a_worker_is_never_root_and_finishes_its_batch() -> None:
     pod = manifests()["StatefulSet"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] and pod["terminationGracePeriodSeconds"] >= 60

@@ -45,12 +45,14 @@ class World:
         self.silent_s = 0.0
         self.unconfirmed_s = 0.0
         self.memory = MemoryBudget(1 << 40)
+        self.has_joined = False
         self.health = Health(
             lambda: self.tasks,
             self.replaying,
             lambda: self.silent_s,
             lambda: self.unconfirmed_s,
             self.memory,
+            has_joined=lambda: self.has_joined,
         )
 
 
@@ -94,10 +96,28 @@ def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(
     world.health.look(20.5)
     world.health.look(30.0)
     assert lines.messages == [
-        "not ready: no partition is assigned to this worker",
+        "not ready: the group has not assigned anything to this worker yet",
         "not ready: partition 0: recovering (4,000 records of its changelog left); "
         "partition 1: recovering (1,200 records of its inputs left)",
         "ready: partition 0; partition 1",
+    ]
+
+
+def test_a_spare_worker_is_ready_once_the_group_has_answered(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    """R124: a rolling update waits until each worker is ready, also one without partitions."""
+    world = World()
+    world.health.look(0.0)
+    world.has_joined = True
+    world.health.look(10.0)
+    assert world.health.problems() == []
+    world.unconfirmed_s = LOST_AFTER_S + 1
+    world.health.look(20.0)
+    assert lines.messages == [
+        "not ready: the group has not assigned anything to this worker yet",
+        "ready: no partition is assigned to this worker",
+        "not ready: the group's coordinator does not answer",
     ]
 
 

@@ -31,6 +31,8 @@ class Health:
         silent_s: Callable[[], float],
         unconfirmed_s: Callable[[], float],
         memory: MemoryBudget,
+        *,
+        has_joined: Callable[[], bool],
     ) -> None:
         """Look at nothing yet.
 
@@ -41,12 +43,15 @@ class Health:
             unconfirmed_s: for how many seconds the group has not confirmed that the worker is a
                 member of it.
             memory: the worker's budget.
+            has_joined: whether the group has assigned something, which may be nothing: a worker
+                beyond the number of partitions is ready to take over.
         """
         self.memory = memory
         self.tasks = tasks
         self._replaying = replaying
         self._silent_s = silent_s
         self._unconfirmed_s = unconfirmed_s
+        self._has_joined = has_joined
         self._logged: list[str] | None = None
         self._served: list[str] = []
         """The problems that were logged last."""
@@ -74,8 +79,8 @@ class Health:
         """Why the worker is not ready; empty: it is."""
         tasks = self.tasks()
         found = [problem for task in tasks if (problem := self._problem(task))]
-        if not tasks:
-            found.append("no partition is assigned to this worker")
+        if not tasks and not self._has_joined():
+            found.append("the group has not assigned anything to this worker yet")
         if self.are_brokers_lost:
             found.append("the brokers do not answer")
         elif self._unconfirmed_s() > LOST_AFTER_S:
@@ -113,7 +118,7 @@ class Health:
         if problems:
             log.info("not ready: %s", "; ".join(problems))
         else:
-            log.info("ready: %s", "; ".join(served))
+            log.info("ready: %s", "; ".join(served) or "no partition is assigned to this worker")
 
     def _look_at_brokers(self) -> None:
         were_lost, self._are_lost = self._are_lost, self.are_brokers_lost

@@ -6,6 +6,7 @@ Kafka is read in order, so the records behind that one wait too, even if they ar
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from aiokafka.errors import IllegalStateError
@@ -32,6 +33,12 @@ class InputPauses:
         self._context = context
         self._paused: dict[str, float] = {}
         """By topic: since when."""
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Pause only those of these topics: the others are read no more."""
+        for topic in [topic for topic in self._processor.paused_topics if topic not in topics]:
+            del self._processor.paused_topics[topic]
+            self._paused.pop(topic, None)
 
     async def update(self) -> None:
         """After each cycle: pause and resume topics as its commands and records require.

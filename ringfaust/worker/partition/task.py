@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
+from faust.types import TP
 
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.records import FetchedRecord
@@ -62,6 +63,10 @@ MAX_DECIDE_S = 0.25
 """But a batch that could be committed is not kept back for longer than this and one fetch."""
 
 
+_Found = tuple[Mapping[str, Bounds], Mapping[str, CommittedOffset]]
+"""By topic: the log that exists, and the offset that the group has."""
+
+
 class Task:
     """Feeds one `Work`: owns its producer, its store and the commit in flight."""
 
@@ -99,6 +104,10 @@ class Task:
         """Why `open` could not open it."""
         self._is_started = False
         """Whether the work has its start positions."""
+        self._unread: frozenset[TP] = frozenset()
+        """What it does not read yet, because nobody has looked what is there."""
+        self._looking: asyncio.Task[_Found] | None = None
+        """Looks that up."""
         self._is_leaving = False
         """Whether the group has given the partition to another worker."""
         self._next_probe_s = 0.0
@@ -146,7 +155,7 @@ class Task:
         committed = await self._restore()
         try:
             # Not before: the old owner has read on until it was shut out, past an earlier end.
-            bounds = await self._bounds()
+            bounds = await self._bounds(self.work.tps)
             if self._is_started:
                 self.work.check_inputs(bounds, committed)
             else:
@@ -156,15 +165,18 @@ class Task:
             raise
         self._is_started = True
 
-    async def _bounds(self) -> Mapping[str, Bounds]:
+    async def _bounds(self, tps: frozenset[TP]) -> Mapping[str, Bounds]:
         """By topic, the log that exists."""
-        found = await self._context.read_bounds(self.work.tps)
+        found = await self._context.read_bounds(tps)
         return {tp.topic: at for tp, at in found.items()}
 
-    async def _committed(self) -> Mapping[str, CommittedOffset]:
+    async def _committed(self, tps: frozenset[TP]) -> Mapping[str, CommittedOffset]:
         """By topic, the offset that the group has."""
-        found = await self._context.group_offsets(self.work.tps)
+        found = await self._context.group_offsets(tps)
         return {topic: at for (topic, _), at in found.items()}
+
+    async def _look_up(self, tps: frozenset[TP]) -> _Found:
+        return await self._bounds(tps), await self._committed(tps)
 
     async def _restore(self) -> Mapping[str, CommittedOffset]:
         """Settle the open transaction, then load the committed state. Returns group offsets."""
@@ -172,7 +184,7 @@ class Task:
         try:
             await self._producer.start()
             # Read before the end of the changelog, so that they are never newer than the state.
-            committed = await self._committed()
+            committed = await self._committed(self.work.tps)
             self._store = await self._source.open(committed)
             self.work.restore(self._store, committed, self._producer.new_batches)
         except BaseException:
@@ -186,9 +198,14 @@ class Task:
         self.trouble = ""
         self.buffer.clear()
         self._left = []
+        paused = self.work.paused_topics
+        await self._seek({tp for tp in self.work.tps - self._unread if tp.topic not in paused})
+
+    async def _seek(self, tps: Collection[TP]) -> None:
+        """Read these, from their positions on."""
         reader, positions = self._context.reader(), self.work.positions
         with suppress(IllegalStateError):  # it is assigned to another worker, so it is closed soon
-            for tp in self.work.tps:
+            for tp in tps:
                 if tp.topic in positions:
                     await reader.seek(tp, positions[tp.topic])
 
@@ -253,6 +270,7 @@ class Task:
 
     async def _release(self) -> None:
         """Abandon the commit in flight, and close the producer and the store."""
+        self._look_for(frozenset())
         producer, self._producer = self._producer, None
         await self._commits.cancel()
         if producer is not None:
@@ -321,6 +339,8 @@ class Task:
         async with self._cycle_lock:
             if self.work.has_other_inputs:
                 await self._change_inputs()
+            if self._looking is not None and self._looking.done():
+                await self._read_new(self._looking.result())
             await (self._cycle() if self.failure is None else self._careful_cycle())
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -352,12 +372,31 @@ class Task:
     async def _change_inputs(self) -> None:
         """Read other topics from here on. The partition stays open meanwhile (R128)."""
         await self._commits.wait()
-        before = self.work.tps
+        before = self.work.tps - self._unread
         if not self.work.take_up_inputs():
             return
         self._context.reader().stop_reading(before - self.work.tps)
-        self.work.check_inputs(await self._bounds(), await self._committed())
+        self._look_for(self.work.tps - before)
         await self._read_on()
+
+    def _look_for(self, tps: frozenset[TP]) -> None:
+        """Look up where to begin with these, and with no others.
+
+        That takes several connections, so the other topics are read meanwhile.
+        """
+        if self._looking is not None:
+            self._looking.cancel()
+        self._unread, self._looking = tps, None
+        if tps:
+            self._looking = asyncio.ensure_future(self._look_up(tps))
+            self._looking.add_done_callback(lambda _: self.buffer.arrived.set())
+
+    async def _read_new(self, found: _Found) -> None:
+        """Begin with what was looked up."""
+        await self._commits.wait()
+        self.work.check_inputs(*found)
+        new, self._unread, self._looking = self._unread, frozenset(), None
+        await self._seek(new)
 
     async def _decide_batch(self) -> None:
         """Decide what is there, and what arrives while the previous batch is still in flight.

@@ -292,8 +292,7 @@ class PartitionWork:
         self._topics = self._given & {self._control.topic, *topics}
         if (self._topics, self._feeds) == before:
             return False
-        processor.paused_topics.clear()  # everything is sought
-        self._pauses = InputPauses(self._number, processor, context)
+        self._pauses.keep(self._topics)
         return True
 
     def _is_blocked(self, now: Feeds) -> bool:
@@ -337,12 +336,13 @@ class PartitionWork:
         ids = {topic: bound.topic_id for topic, bound in bounds.items()}
         processor.go_to(starts.positions, ids, starts.gaps)
         if self._ends is not None:  # those of a recreated topic are never reached
-            self._ends = {topic: bound.end for topic, bound in bounds.items()}
+            ends = {**self._ends, **{topic: bound.end for topic, bound in bounds.items()}}
+            self._ends = {topic: end for topic, end in ends.items() if topic in self._topics}
         # An offset of a repartition task would be taken for the position: see `start_positions`.
-        self._in_group = {
-            topic: _NOT_OURS if found.is_repartitioned else found.offset
-            for topic, found in committed.items()
-        }
+        for topic in bounds:
+            self._in_group.pop(topic, None)
+        for topic, found in committed.items():
+            self._in_group[topic] = _NOT_OURS if found.is_repartitioned else found.offset
         self._next_group_s = 0.0
 
     def topic_ids(self) -> Mapping[str, str]:

@@ -56,8 +56,9 @@ class World:
         self.silent_s = 0.0
         self.works = [work]
         self.health = Health(
-            lambda: [self.task], {}, lambda: self.silent_s, lambda: 0.0, self.memory
-        )
+            lambda: [self.task], {}, lambda: self.silent_s, lambda: 0.0, self.memory,
+            has_joined=lambda: True,
+        )  # fmt: skip
         works = lambda: [] if self.task.trouble else [*self.works]  # noqa: E731
         self.numbers = Numbers(self.health, works, lambda tp: 100, lambda: {3: 7, 4: None})
         info = {"version": "1", "engine": "pure Python", "application": "app"}

@@ -80,7 +80,9 @@ class World:
         def tasks() -> list[Any]:
             return [SimpleNamespace(trouble="", stopped=None, work=work) for work in self.works]
 
-        self.health = Health(tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40))
+        self.health = Health(
+            tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40), has_joined=lambda: False
+        )
         self.numbers = Numbers(
             self.health, lambda: self.works, lambda tp: 100, lambda: self.standbys
         )
@@ -293,7 +295,7 @@ async def test_a_worker_tells_of_itself_and_takes_its_row_back(
     await world.tick()
     (found,) = topic.reader().workers.values()
     assert (found.partitions, found.is_ready) == ((), False)
-    assert found.problems == ("no partition is assigned to this worker",)
+    assert found.problems == ("the group has not assigned anything to this worker yet",)
 
 
 async def test_a_stopped_worker_removes_its_row(topic: Topic, work: Partition) -> None:
