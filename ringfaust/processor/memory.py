@@ -7,6 +7,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.state import State
+from ringfaust.core.transitions.looking import BEGIN
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
 
@@ -29,7 +30,12 @@ class MemoryHost:
         self._store.apply(self._changelog.items_from(b""))
         self.state = State(ByteStore(self._store), self._catalog)
         self.engine = Engine(self.state, self._step_transitions)
-        return self.step(Start(), self.state.now_ms)
+        lost, looked = self.engine.look(BEGIN)
+        while looked is not None:
+            self._commit()
+            more, looked = self.engine.look(looked)
+            lost = lost.followed_by(more)
+        return lost.followed_by(self.step(Start(), self.state.now_ms))
 
     def step(self, command: Command, now_ms: int) -> Step:
         """Execute one command, in as many transactions as it needs (R114)."""

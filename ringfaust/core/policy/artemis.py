@@ -9,8 +9,6 @@ Here, the number is in the last bits of a position. The other bits only say who 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ringfaust.core import limits
 from ringfaust.core.model import PLAIN, Message, plain_position, time_of
 from ringfaust.core.policy.default import DefaultPolicy
@@ -97,10 +95,6 @@ class ArtemisPolicy(DefaultPolicy):
     def retained_to_drop(self, excess: int, *, is_send: bool) -> int:
         """One in, at most one out; new settings drop nothing (C11)."""
         return min(max(excess, 0), 1) if is_send else 0
-
-    def copy_order(self, retained: Iterable[tuple[int, Message]]) -> Iterable[tuple[int, Message]]:
-        """By priority, then by age (C11)."""
-        return sorted(retained, key=lambda row: row[1].priority, reverse=True)
 
 
 def _head_position(message: Message, level: Ordered) -> int:
