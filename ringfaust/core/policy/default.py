@@ -52,9 +52,12 @@ class DefaultPolicy:
         """The position of a message that waits to be redelivered: its own (R32)."""
         return message.position
 
-    def returned_position(self, message: Message, level: Ordered) -> int:
-        """Where a returned message goes among the ready of its priority: its own place (R20)."""
-        return message.position
+    def returned_position(self, message: Message, level: Ordered) -> tuple[int, int]:
+        """Where a returned message goes among the ready of its priority: its own place (R20).
+
+        Also what it counts to look at others for that, in bytes (R121).
+        """
+        return message.position, 0
 
     # --- retroactive addresses -------------------------------------------------------------------
 
