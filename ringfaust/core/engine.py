@@ -236,9 +236,9 @@ class Engine:
         work = self._work
         for stage in stages:
             kind = stage.kind
-            if work.stages:
-                work.stages.append(stage)
-            elif (at_once := _AT_ONCE.get(kind)) is not None:
+            if work.stages and work.defers(stage):
+                continue
+            if (at_once := _AT_ONCE.get(kind)) is not None:
                 at_once(work, opened(work, stage.queue), stage)
             elif (of_partition := _PARTITION_AT_ONCE.get(kind)) is not None:
                 of_partition(work, stage)

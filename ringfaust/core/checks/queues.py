@@ -17,7 +17,7 @@ from ringfaust.core.checks.refusal import (
     known_queue,
 )
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
-from ringfaust.core.new import send_of
+from ringfaust.core.new import send_of, waiting_send
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.core.transitions.opening import find_address
@@ -41,7 +41,7 @@ from ringfaust.core.transitions.queues import (
     RAISE_LEVEL,
     TAKE_UP,
 )
-from ringfaust.core.transitions.sending import ENTER, held_back
+from ringfaust.core.transitions.sending import ENTER
 from ringfaust.core.transitions.settling import EXPIRE
 from ringfaust.core.transitions.sweeping import SWEEP
 from ringfaust.core.work import Work
@@ -248,7 +248,7 @@ def sweep(work: Work, sweep: c.Sweep) -> list[Stage]:
 def send(work: Work, stage: Stage) -> list[Stage]:
     """Check a send to a queue that was created with the same command (R71, R119)."""
     _, _, _, is_alone = stage.args
-    refused = turned_away(known_queue(work, stage.queue), held_back(stage))
+    refused = turned_away(known_queue(work, stage.queue), waiting_send(stage))
     if refused is not None and is_alone:
         raise CommandRefused(refused.reason, refused.about, refused.text)
     return [stage._replace(kind=ENTER)]

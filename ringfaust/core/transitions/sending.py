@@ -7,7 +7,7 @@ from ringfaust.core import effects as e
 from ringfaust.core.address import Address
 from ringfaust.core.admission import turned_away
 from ringfaust.core.model import Refusal, Stage, cost_bytes
-from ringfaust.core.new import send_of, unsent
+from ringfaust.core.new import send_of, unsent, waiting_send
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.entering import enter
 from ringfaust.core.transitions.opening import find, find_address, opened
@@ -46,16 +46,9 @@ def send(work: Work, send: c.Send, *, is_alone: bool = True) -> e.Refused | None
     return refused
 
 
-def held_back(stage: Stage) -> c.Send:
-    """The send to a queue that waits for what comes before it (R71, R114)."""
-    message, redrives, redrive_of, _ = stage.args
-    send = send_of(message, stage.queue, message.enqueued_ms, message.due_ms)
-    return send._replace(redrives=redrives, redrive_of=redrive_of)
-
-
 def enter_stage(work: Work, queue: Queue, stage: Stage) -> None:
-    """Send it now, unless the queue refuses it."""
-    send = held_back(stage)
+    """Send what has waited until the queue was filled, unless the queue refuses it."""
+    send = waiting_send(stage)
     refused = turned_away(queue, send)
     if refused is None:
         enter(work, queue, send)
