@@ -108,13 +108,19 @@ def _fail(text: str, queue: str) -> None:
 
 def watch_memory_hosts() -> None:
     """Check the effects of every memory host from now on."""
-    engine_step = MemoryHost.step
+    engine_step, engine_look = MemoryHost.step, MemoryHost.look
 
-    def step(host: MemoryHost, command: Command, now_ms: int) -> Step:
+    def watched(host: MemoryHost, done: Step) -> Step:
         found: LegalEffects = vars(host).setdefault("legal_effects", LegalEffects())
-        done = engine_step(host, command, now_ms)
         found.take(done, host.state)
         found.begin_commit(host.state)
         return done
 
+    def step(host: MemoryHost, command: Command, now_ms: int) -> Step:
+        return watched(host, engine_step(host, command, now_ms))
+
+    def look(host: MemoryHost) -> Step:
+        return watched(host, engine_look(host))
+
     MemoryHost.step = step  # type: ignore[method-assign, assignment]
+    MemoryHost.look = look  # type: ignore[method-assign, assignment]

@@ -196,7 +196,8 @@ class RunningSubscriber:
         is_retried, delay_ms = self._subscriber.delay_ms(error)
         if is_retried:
             log.warning(
-                "%s: message %s, attempt %d, goes back: %s",
+                "%s: message %s, attempt %d failed; the queue delivers it again unless its "
+                "max_attempts are used up: %s",
                 self.queue, message.id, message.attempt, text,
             )  # fmt: skip
             await message.release(delay_ms=delay_ms)

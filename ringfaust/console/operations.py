@@ -8,6 +8,7 @@ given and a place in the OpenAPI document without more code.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,12 @@ READS = frozenset({
 INSTEAD: Mapping[str, str] = {"browse": "browse_page", "raise_level": "feature_level"}
 """Methods without an operation, and the one to use. `ringfaust upgrade finish` raises the level,
 for good: it looks first whether all workers support that (R129)."""
-_PAGED: Mapping[str, str] = {"queues": "queue", "xids": "xid"}
-"""Methods whose list has no bound, and the name by which it is in order."""
+PAGE_BYTES = 1024 * 1024
+"""Most bytes of the items of a page. It exceeds them by one item at most, and has at least one."""
+_PAGED: Mapping[str, tuple[str, str | int]] = {
+    "queues": ("queue", ""), "xids": ("xid", ""), "history": ("revision", -1),
+}  # fmt: skip
+"""Methods whose list comes in pages: the name by which it is in order, and a value before all."""
 _CALLER = ("who", "by")
 """Parameters that say who asks. The API takes them from the login, not from the request."""
 _LEFT_OUT = ("is_stopped",)
@@ -88,8 +93,9 @@ class Operation:
             The answer as JSON has it; None if there is none.
         """
         fields = {name: getattr(given, name) for name in type(given).model_fields}
-        after, limit = "", MOST_ITEMS
+        key, after, limit = "", "", MOST_ITEMS
         if self.name in _PAGED:
+            key, _ = _PAGED[self.name]
             after, limit = fields.pop("after"), fields.pop("limit")
         called = getattr(admin, self.name)(**fields, **dict.fromkeys(self.tells, by))
         if self.is_iterator:
@@ -103,14 +109,20 @@ class Operation:
         if not self.is_list:
             return plain(_with_names(found))
         items = [plain(_with_names(each)) for each in found]
-        return _page(items, _PAGED.get(self.name, ""), after, limit)
+        return _page(items, key, after, limit)
 
 
-def _page(items: list[Any], key: str, after: str, limit: int) -> dict[str, Any]:
+def _page(items: list[Any], key: str, after: str | int, limit: int) -> dict[str, Any]:
     """A page of a list that is in order of a name. What has the same name is not divided."""
     if not key:
         return {"items": items, "next": None}
     left = [each for each in items if each[key] > after]
+    room = PAGE_BYTES
+    for number, each in enumerate(left[:limit], 1):
+        room -= len(json.dumps(each))
+        if room <= 0:
+            limit = number
+            break
     while limit < len(left) and left[limit][key] == left[limit - 1][key]:
         limit += 1
     return {"items": left[:limit], "next": left[limit - 1][key] if limit < len(left) else None}
@@ -161,7 +173,8 @@ def _answer(name: str, result: Any) -> TypeAdapter[Any] | None:
         return TypeAdapter(TypedDict("Moved", {"moved": int}))  # type: ignore[operator]
     if get_origin(result) is list:
         item = _named(get_args(result)[0])
-        page = {"items": list[item], "next": str | None}  # type: ignore[valid-type]
+        following = type(_PAGED[name][1]) if name in _PAGED else str
+        page = {"items": list[item], "next": following | None}  # type: ignore[valid-type]
         return TypeAdapter(TypedDict(f"Page_of_{name}", page))  # type: ignore[operator]
     if get_origin(result) is not dict and type(None) in get_args(result):  # it is not found
         return TypeAdapter(get_args(result)[0])
@@ -188,7 +201,9 @@ def _parameters(name: str, texts: Mapping[str, str]) -> type[BaseModel]:
         default = ... if each.default is inspect.Parameter.empty else each.default
         fields[each.name] = (hint, Field(default, description=texts.get(each.name)))
     if name in _PAGED:
-        fields["after"] = (str, Field("", description="`next` of the page before."))
+        _, before_all = _PAGED[name]
+        about = "`next` of the page before."
+        fields["after"] = (type(before_all), Field(before_all, description=about))
         limit: Any = Annotated[int, Field(ge=1, le=MOST_ITEMS)]
         fields["limit"] = (limit, Field(1_000, description="Most items of the page."))
     model: type[BaseModel] = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)

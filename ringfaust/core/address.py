@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ringfaust.core.commands import Subscribe
@@ -78,16 +77,23 @@ class Address:
         self.spec = spec
         self.policy = POLICIES[spec.compat]
 
-    def retained_after(self, key: int | None) -> Iterator[tuple[int, Message]]:
-        """What it retains behind a key, oldest first; with Artemis by priority, then age."""
-        if self.spec.retroactive_count:
-            yield from self.retained.walk(key)
-
     def configure(self, settings: dict[str, object], spec: AddressSpec) -> None:
-        """Apply new settings; retained messages beyond a lower count are dropped (R71, R90)."""
+        """Apply new settings (R90). See `first_beyond` for what they demand."""
         self.settings = settings
         self.use_spec(spec)
-        self._drop(is_send=False)
+
+    def first_beyond(self) -> Message | None:
+        """The first retained message that is beyond the count of the settings, or None (R71)."""
+        excess = self.after - self.first - self.spec.retroactive_count
+        if not self.policy.retained_to_drop(excess, is_send=False):
+            return None
+        row = self.retained.first()
+        return None if row is None else row[1]
+
+    def drop_first(self) -> None:
+        """Drop the first of what it retains."""
+        self.retained.delete(self.retained.first_key())
+        self.first += 1
 
     def join(self, queue: str) -> None:
         """Add a queue; it comes last."""
@@ -107,13 +113,9 @@ class Address:
         key = self.policy.retained_key(message, self.after)
         self.retained.put_new(key, message._replace(due_ms=0))
         self.after += 1
-        self._drop(is_send=True)
-
-    def _drop(self, *, is_send: bool) -> None:
         excess = self.after - self.first - self.spec.retroactive_count
-        for _ in range(self.policy.retained_to_drop(excess, is_send=is_send)):
-            self.retained.delete(self.retained.first_key())
-            self.first += 1
+        for _ in range(self.policy.retained_to_drop(excess, is_send=True)):
+            self.drop_first()
 
     def row(self) -> AddressRow:
         """The row to store."""

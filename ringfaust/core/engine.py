@@ -32,6 +32,7 @@ from ringfaust.core.transitions import (
 from ringfaust.core.transitions import queues as of_queues
 from ringfaust.core.transitions import xids as of_xids
 from ringfaust.core.transitions.entering import enter
+from ringfaust.core.transitions.looking import Looked, look
 from ringfaust.core.transitions.opening import opened
 from ringfaust.core.transitions.queues import auto_delete
 from ringfaust.core.work import Work
@@ -77,6 +78,7 @@ _CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
 _CHECKS_IN_TURN: Final[dict[str, Callable[[Work, Stage], list[Stage]]]] = {
     **dict.fromkeys(SEARCHES, search),
     settling.ATTACH: consumers.join,
+    sending.SEND: queues.send,
 }
 """What checks a stage when all before it has been done: it depends on that (R114)."""
 
@@ -96,6 +98,7 @@ _AT_ONCE: Final[dict[str, Callable[[Work, Queue, Stage], None]]] = {
     operating.MOVE_OUT: operating.move_out_stage,
     operating.MAKE_DUE: operating.make_due_stage,
     of_xids.HOLD_ACK: of_xids.hold_ack_stage,
+    sending.ENTER: sending.enter_stage,
 }
 """What performs a stage about a queue that no transaction is too small for."""
 
@@ -225,7 +228,7 @@ class Engine:
             return e.Refused(_queue_of(command), no.reason, no.about, no.text)
         if stages:
             work.accept()
-            self._perform(stages)
+            self._perform(stages)  # behind what the first use of an address has left to do
         return None
 
     def _perform(self, stages: Iterable[Stage]) -> None:
@@ -233,6 +236,8 @@ class Engine:
         work = self._work
         for stage in stages:
             kind = stage.kind
+            if work.stages and work.defers(stage):
+                continue
             if (at_once := _AT_ONCE.get(kind)) is not None:
                 at_once(work, opened(work, stage.queue), stage)
             elif (of_partition := _PARTITION_AT_ONCE.get(kind)) is not None:
@@ -278,6 +283,19 @@ class Engine:
         refusal = work.end(unfinished.queue, unfinished.context, refusal)
         return Step(work.effects, refusal)
 
+    def look(self, looked: Looked) -> tuple[Step, Looked | None]:
+        """Drop what a crash has taken, as much as fits into one transaction (R82, R121).
+
+        A host does so before anything else until all is looked at, even if a command is unfinished.
+
+        Returns:
+            What was lost, and how far it has looked; None: that is all.
+        """
+        work = self._work
+        work.begin(self.state.now_ms)
+        left = look(work, looked)
+        return Step(work.effects, None), left
+
     def advance(self, now_ms: int) -> None:
         """Move the time of an idle partition forward."""
         self.state.advance(now_ms)
@@ -296,8 +314,6 @@ class Engine:
         if found is None:
             return True
         is_full = found.spec.when_full == "block" and found.is_full()
-        if is_full and (bodyless := found.bodyless()):  # they leave at the next command (R82)
-            is_full = found.is_full(without=bodyless)
         return not is_full and "pulling" not in found.paused
 
 

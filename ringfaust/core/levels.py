@@ -25,11 +25,12 @@ LEVELS = (
     FeatureLevel(
         2, "0.3.0",
         "the CLOCK row, in version 2, has the level: versions without levels refuse the state; "
-        "what a session returns to queues with compat: artemis may take several transactions",
+        "what a session returns to queues with compat: artemis may take several transactions, and "
+        "what a declared queue first gets of the messages that its address retains",
     ),
 )  # fmt: skip
-CUTS_SETS = 2
-"""The level from which on the rest of such a set may be stored."""
+CUTS_MORE = 2
+"""The level from which on the rest of these commands may be stored."""
 """The levels that this version supports, without a gap."""
 OLDEST = LEVELS[0].number
 """The level of a new partition: every version with levels supports it."""

@@ -91,6 +91,9 @@ WHOLE = (1 << 63) - 1
 TIME_MS = 1 << 47
 """Latest time, in ms since 1970 (the year 6429), so that a position has a fixed width."""
 
+ROW_COST_BYTES = 256
+"""What each row of a queue or address that is only looked at counts among the bytes of a step."""
+
 SUBSCRIPTIONS = 10_000
 """Most queues of one address. A send copies its message into each of them."""
 
@@ -130,6 +133,14 @@ SELECTOR_COST_BYTES = 512
 EVALUATION_COST_BYTES = 8
 """What each evaluation of a selector counts among these bytes, with a quarter of a byte for each of
 its characters, and what it searches with LIKE."""
+
+LIKE_CHARS = 32_768
+"""Longest text that LIKE searches. Of a longer one, which only a header of Kafka can be, the result
+is unknown, as of null: a search takes time for each character."""
+
+LIKES = 10_000
+"""Most patterns of LIKE in the selectors of the consumers of one queue, all of which look at a
+message in one step. One with `_` between two `%` counts as several; see `like_cost`."""
 
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

@@ -11,7 +11,7 @@ from ringfaust.core import limits
 from ringfaust.core.commands import Send
 from ringfaust.core.create import create
 from ringfaust.core.effects import Acked, Added, Dispatched, Due, Evicted
-from ringfaust.core.model import Delivery, EvictReason, Message
+from ringfaust.core.model import Delivery, EvictReason, Message, Stage
 
 _create: Final[Any] = create
 _MESSAGE: Final = Message
@@ -89,6 +89,13 @@ def send_of(message: Message, queue: str, sent_ms: int, due_ms: int = 0) -> Send
         queue, message.id, sent_ms, message.priority, due_ms, message.expires_at_ms,
         message.group, message.size_bytes, message.payload, message.persistent,
     )  # fmt: skip
+
+
+def waiting_send(stage: Stage) -> Send:
+    """The send that a stage has kept until the queue was filled (R71, R114)."""
+    message, redrives, redrive_of, _ = stage.args
+    send = send_of(message, stage.queue, message.enqueued_ms, message.due_ms)
+    return send._replace(redrives=redrives, redrive_of=redrive_of)
 
 
 def added(queue: str, message: Message) -> Added:

@@ -6,7 +6,7 @@ modules of `transitions` change a queue; what may happen to a message is decided
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ringfaust.core import limits
@@ -428,14 +428,6 @@ class Queue:
         level = limits.PRIORITIES - 1 - message.priority
         return self.level_counts[level] > 0 and self.level(level).get(message.position) is not None
 
-    def bodyless(self) -> list[Message]:
-        """The ready and scheduled messages whose bodies a crash has taken (R82)."""
-        if not self.non_persistent:
-            return []
-        found = [message for message in self.in_order() if message.is_bodyless]
-        found += [message for _, message in self.scheduled.walk() if message.is_bodyless]
-        return found
-
     # --- limits ----------------------------------------------------------------------------------
 
     def exceeds(self, messages: int, size_bytes: int) -> bool:
@@ -443,10 +435,9 @@ class Queue:
         spec = self.spec
         return 0 <= spec.max_messages < messages or 0 <= spec.max_bytes < size_bytes
 
-    def is_full(self, without: Collection[Message] = ()) -> bool:
+    def is_full(self) -> bool:
         """Tell whether not even the smallest message has room; then `block` stops pulling (R60)."""
-        size_bytes = self.size_bytes - sum(message.size_bytes for message in without)
-        return self.exceeds(self.counts.messages - len(without) + 1, size_bytes + 1)
+        return self.exceeds(self.counts.messages + 1, self.size_bytes + 1)
 
     # --- the dedup window ------------------------------------------------------------------------
 
@@ -492,12 +483,13 @@ class Queue:
             BrokenAccounts: they do not add up (R100).
         """
         self.check()
+        applied = self.set_fields if self.applied is None else self.applied
         cursors: tuple[tuple[int, int, int], ...] = ()
         if self.cursors:
             cursors = tuple([(first, *last) for first, last in sorted(self.cursors.items())])
         paused = tuple(sorted(self.paused)) if self.paused else ()
         return create(  # type: ignore[no-any-return]
-            QueueRow, self.settings, self.set_fields, self.counts.stored(),
+            QueueRow, self.settings, applied, self.counts.stored(),
             tuple(self.level_counts), self.sequence, self.orders, cursors, paused, self.wake_ms,
             self.expiring, len(self.consumers), self.history.departures, self.size_bytes,
             self.non_persistent, (self.counted_from, self.last_idle, self.idle), self.sent_bounds,

@@ -7,6 +7,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.state import State
+from ringfaust.core.transitions.looking import BEGIN
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
 
@@ -29,7 +30,17 @@ class MemoryHost:
         self._store.apply(self._changelog.items_from(b""))
         self.state = State(ByteStore(self._store), self._catalog)
         self.engine = Engine(self.state, self._step_transitions)
-        return self.step(Start(), self.state.now_ms)
+        return self.look().followed_by(self.step(Start(), self.state.now_ms))
+
+    def look(self) -> Step:
+        """Drop what a crash has taken (R82)."""
+        lost, looked = self.engine.look(BEGIN)
+        self._commit()
+        while looked is not None:
+            more, looked = self.engine.look(looked)
+            self._commit()
+            lost = lost.followed_by(more)
+        return lost
 
     def step(self, command: Command, now_ms: int) -> Step:
         """Execute one command, in as many transactions as it needs (R114)."""

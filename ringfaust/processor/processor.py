@@ -47,6 +47,7 @@ from ringfaust.core.commands import (
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
+from ringfaust.core.transitions.looking import BEGIN, Looked
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.outbox import MISPLACED, Activity, Buffer, LogEntry, Outbox, Outputs
 from ringfaust.processor.queries import answer_query
@@ -170,6 +171,8 @@ class Processor(Generic[Buffer]):
         self.is_cut = False
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
+        self._looked: Looked | None = None
+        """How far the look for lost bodies has come; None: all are found (R82)."""
         self._starts_next = False
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
@@ -263,11 +266,19 @@ class Processor(Generic[Buffer]):
 
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
-        if self.is_unfinished and self.is_cut:
-            self._starts_next = True
-            return
-        self._finish()
-        self._execute(Start(), self.state.now_ms, START)
+        self._looked, self._starts_next = BEGIN, True
+        self._go_on_with_start()
+        if not self.is_cut:
+            self._finish()
+
+    def _go_on_with_start(self) -> None:
+        """Look for lost bodies, continue what was unfinished, and then roll back (R81, R82)."""
+        if self._looked is not None:
+            step, self._looked = self._engine.look(self._looked)
+            self._report(step, (START, "", "", "", ""))
+        if self._starts_next and not self.is_unfinished:
+            self._starts_next = False
+            self._execute(Start(), self.state.now_ms, START)
 
     def load_inputs(self, inputs: Mapping[str, InputState]) -> None:
         """Set what is stored about the input topics."""
@@ -347,24 +358,24 @@ class Processor(Generic[Buffer]):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a command continues in the next transaction, before anything else (R114)."""
-        return self.state.unfinished is not None
+        """Whether a command continues in the next transaction, before anything else (R114).
+
+        The look for lost bodies is one, too (R82).
+        """
+        return self.state.unfinished is not None or self._looked is not None
 
     @property
     def is_full(self) -> bool:
         """Whether what the batch has done fills a transaction (R114)."""
-        return self.is_cut and (
-            self.state.unfinished is not None or self._room <= 0 or self._room_messages <= 0
-        )
+        return self.is_cut and (self.is_unfinished or self._room <= 0 or self._room_messages <= 0)
 
     def go_on(self) -> None:
         """Continue the unfinished command, as much of it as fits into one transaction (R114)."""
         unfinished = self.state.unfinished
-        assert unfinished is not None
-        self._report(self._engine.go_on(), unfinished.context)
-        if self._starts_next and not self.is_unfinished:
-            self._starts_next = False
-            self.start()
+        if self._looked is None:
+            assert unfinished is not None
+            self._report(self._engine.go_on(), unfinished.context)
+        self._go_on_with_start()
 
     def _finish(self) -> None:
         while self.is_unfinished:

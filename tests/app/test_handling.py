@@ -85,7 +85,9 @@ async def test_a_listed_exception_delivers_again_after_its_delay(ring_app: RunAp
     assert attempts == [1, 2, 3]
 
 
-async def test_when_the_attempts_are_used_up_the_message_is_dead(ring_app: RunApp) -> None:
+async def test_when_the_attempts_are_used_up_the_message_is_dead(
+    ring_app: RunApp, caplog: pytest.LogCaptureFixture
+) -> None:
     app = RingApp("shop")
 
     @app.subscriber("orders", retries={PaymentDownError: 1_000})
@@ -99,6 +101,11 @@ async def test_when_the_attempts_are_used_up_the_message_is_dead(ring_app: RunAp
             shop.clock.advance(1)
         await shop.settled()
         assert [(each.id, each.reason) for each in shop.broker.dead()] == [("o1", "undeliverable")]
+    logged = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(logged) == 3
+    for number, line in enumerate(logged, 1):  # the app does not know how many attempts are left
+        assert f"attempt {number} failed" in line
+        assert "unless its max_attempts are used up" in line
 
 
 async def test_any_other_exception_sends_the_message_to_the_dead_topic(

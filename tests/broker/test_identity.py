@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.store.data_dir import worker_identity
 from tests.broker.clients import application, balanced, client_of, some
 from tests.chaos.harness import Application, Worker, until
 
@@ -66,6 +68,49 @@ async def test_a_worker_refuses_the_folder_of_another_application(
             second.start()
             assert await client.ready("q") == some("mine", 5)
             await balanced(app, client, "q")
+
+
+async def test_a_worker_with_a_copy_of_a_data_directory_is_another_worker(app: Application) -> None:
+    """R125: with one identity, each of the two would put the other out of the group."""
+    first = app.new_worker()
+    async with client_of(app) as client:
+        await client.send(app.inputs[0], some("before", 5), "q")
+        await client.until_ready("q", *some("before", 5))
+        first.stop()
+        copy = Worker(app, 7)
+        app.workers.append(copy)
+        shutil.copytree(first.data_dir, copy.data_dir)
+        for worker in (first, copy):
+            worker.start()
+        for worker in (first, copy):
+            await until(worker.has_started, 60, f"{worker.name} starts")
+        members = await two_members(app)
+        await client.send(app.inputs[0], some("after", 5), "q")
+        await client.until_ready("q", *some("before", 5), *some("after", 5))
+        await balanced(app, client, "q")
+        for worker in (first, copy):
+            assert worker.alive
+            identity = worker_identity(worker.data_dir)
+            assert len([each for each in members if each.startswith(identity)]) == 1
+    for worker in (first, copy):
+        assert "is a copy" not in worker.log_text()
+
+
+async def two_members(app: Application) -> list[str]:
+    """The ids of the group's members once there are two: each begins with a static id."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
+    await admin.start()
+    found: list[str] = []
+    try:
+        async with asyncio.timeout(60):
+            while len(found) != 2:
+                name = app.worker_config.application
+                (response,) = await admin.describe_consumer_groups([name])
+                found = [member_id for member_id, *_ in response.groups[0][5]]
+                await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
+    return found
 
 
 async def test_a_kept_folder_of_a_cluster_that_was_rebuilt_is_set_aside(app: Application) -> None:

@@ -20,7 +20,7 @@ from ringfaust.client.inspected import QueueSummary, XidDetails
 from ringfaust.client.resource import AsyncResource
 from ringfaust.console.api import MOST_BYTES
 from ringfaust.console.openapi import openapi
-from ringfaust.console.operations import INSTEAD, OPERATIONS
+from ringfaust.console.operations import INSTEAD, OPERATIONS, PAGE_BYTES
 from ringfaust.core.catalog import Configuration
 from tests.console.harness import READ_TOKEN, TOKEN, Console, console_of, message_row, queue_row
 
@@ -139,6 +139,23 @@ async def test_a_list_comes_in_pages(console: Console) -> None:
         found.append([each["queue"] for each in page["items"]])
         after = page["next"]
     assert found == [["a", "b", "b", "b"], ["c"]]
+
+
+async def test_what_was_applied_comes_in_pages_of_bounded_size(console: Console) -> None:
+    """100 revisions of 256 KiB were one answer of 25 MB."""
+    document = {"queues": {"q" * 240: {"selector": "x" * 200_000}}}
+    console.backend.fake.history.return_value = [
+        Configuration(number, document, "ann", "why", 5) for number in range(20)
+    ]
+    found: list[int] = []
+    after: int | None = -1
+    while after is not None:
+        answer = await (await get(console, f"/history?after={after}")).text()
+        assert len(answer) < PAGE_BYTES + 300_000
+        page = json.loads(answer)
+        found += [each["revision"] for each in page["items"]]
+        after = page["next"]
+    assert found == list(range(20))
 
 
 async def test_answers_are_as_the_document_says(console: Console) -> None:

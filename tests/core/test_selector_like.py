@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfaust.core import limits
 from ringfaust.core.selector.like import like
 from ringfaust.core.selector.values import Untyped, truth
+from tests.core.selecting import result_of
 
 ANY, SOME = "any", "some"
 
@@ -94,3 +96,12 @@ def test_like_on_a_header_of_850_kb_does_not_stall_the_worker(pattern: str) -> N
 def test_long_text_is_no_truth_value() -> None:
     assert truth(Untyped("TRUE")) is True
     assert truth(Untyped("true" + " " * 10_000)) is None
+
+
+@pytest.mark.parametrize("text", ["h LIKE '%a%'", "h NOT LIKE 'b%'"])
+def test_a_text_that_is_too_long_is_unknown(text: str) -> None:
+    """R122: only a header of Kafka can be that long."""
+    longest = "a" * limits.LIKE_CHARS
+    assert result_of(text, h=longest) is True
+    assert result_of(text, h=longest + "a") is None
+    assert result_of("h <> 'b'", h=longest + "a") is True

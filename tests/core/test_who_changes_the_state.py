@@ -26,7 +26,7 @@ HOLDERS = {
 """They hold the state: they decode it, store it, and offer methods that change it."""
 CHANGES = {
     "accept", "advance", "arrive", "begin", "change", "clear_wake", "clear_wake_for_xids",
-    "committed", "configure", "create", "delete", "depart", "end", "erase", "forget",
+    "committed", "configure", "create", "delete", "depart", "drop_first", "end", "erase", "forget",
     "give_back", "go_on",
     "group_consumers", "hold", "join", "keep", "leave", "let_go", "mark_evicted", "put", "put_new",
     "raise_level", "remember", "reset", "retain", "save", "save_rows",

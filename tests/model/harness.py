@@ -12,13 +12,14 @@ from typing import Any
 from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
-from ringfaust.core.commands import Command, Send
+from ringfaust.core.commands import Command, Send, Start
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Consumer, Delivery, Message, time_of
 from ringfaust.core.selector import Selector
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store, TableWrites
+from ringfaust.core.transitions.looking import BEGIN
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
@@ -163,6 +164,24 @@ class Partition:
 
     def step(self, command: Command, now_ms: int) -> Step:
         """The whole command, in as many transactions as it needs (R114)."""
+        if isinstance(command, Start):
+            return self._look().followed_by(self._step(command, now_ms))
+        return self._step(command, now_ms)
+
+    def _look(self) -> Step:
+        """What a crash has taken is gone before anything else (R82)."""
+        lost, looked = self.engine.look(BEGIN)
+        self.legal_effects.take(lost, self.state)
+        while looked is not None:
+            self.cuts += 1
+            if self.crashes_in_steps:
+                self.commit()
+            more, looked = self.engine.look(looked)
+            self.legal_effects.take(more, self.state)
+            lost = lost.followed_by(more)
+        return lost
+
+    def _step(self, command: Command, now_ms: int) -> Step:
         step = self.engine.begin(command, now_ms)
         self.legal_effects.take(step, self.state)
         while self.engine.is_unfinished:

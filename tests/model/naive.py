@@ -8,8 +8,6 @@ bodies a crash took; and in which step the queue counts these as lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ringfaust.core import commands as c
 from tests.model.naive_operator import Operating
 from tests.model.naive_parts import Fact, Refuse
@@ -18,14 +16,13 @@ from tests.model.naive_parts import Fact, Refuse
 class Model(Operating):
     """One partition. `step` takes a command and a time and gives the facts, in order."""
 
-    def step(self, command: c.Command, now_ms: int, losing: Iterable[str] = ()) -> list[Fact]:
-        """`losing`: the queues that now miss what a crash took."""
+    def step(self, command: c.Command, now_ms: int) -> list[Fact]:
         self.before, self.now = self.now, max(self.now, now_ms)
         self.facts = []
         self.given = []
         self.apart = 0
-        for name in losing:
-            self.miss(name)
+        if isinstance(command, c.Start):
+            self.miss()
         try:
             getattr(self, "on_" + type(command).__name__)(command)
         except Refuse as refusal:
@@ -36,11 +33,11 @@ class Model(Operating):
             self.now = self.before  # there was nothing to do
         return self.facts
 
-    def miss(self, name: str) -> None:
-        """All that the queue has without a body is gone (R82)."""
-        q = self.queues[name]
-        for m in [m for m in q.waiting() if m.is_bodyless]:
-            self.lose(q, m)
+    def miss(self) -> None:
+        """All that waits without a body is gone (R82)."""
+        for q in self.queues.values():
+            for m in [m for m in q.waiting() if m.is_bodyless]:
+                self.lose(q, m)
         self.step_apart()
 
     def crash(self, bodyless: set[tuple[str, int]]) -> None:

@@ -151,9 +151,7 @@ class Sending(Artemis):
             if q is None and name in self.declared:
                 q = Queue(name, {}, self.spec(name, {}))
             if q is not None and not do.xid:
-                gone = [m for m in q.waiting() if m.is_bodyless]
-                more, more_bytes = 1 - len(gone), 1 - sum(m.size_bytes for m in gone)
-                is_blocked = q.spec.when_full == "block" and q.exceeds(more, more_bytes)
+                is_blocked = q.spec.when_full == "block" and q.exceeds(1, 1)
                 if is_blocked or "pulling" in q.paused:
                     return name
         return None

@@ -95,8 +95,7 @@ class SideBySide(RuleBasedStateMachine):
                 return
         now = self.now if now is None else now
         effects = self.partition.step(command, now).all_effects
-        losing = {one.queue: None for one in effects if isinstance(one, e.Lost)}
-        facts = self.model.step(command, now, losing)
+        facts = self.model.step(command, now)
         done, expected = by_queue(map(fact, effects)), by_queue(facts)
         assert done == expected, f"{command}: the engine did {done}, the model {expected}"
         self.number(effects)

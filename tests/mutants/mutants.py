@@ -158,7 +158,7 @@ MUTANTS = [
            "Stage(RETURN, queue.name, (consumer.name,))", "Stage(RETURN, queue.name, ())"),
     Mutant("lose the position", "R20: what returns keeps its position", RETURNING,
            "queue.policy.returned_position(message, queue.level_of(message))",
-           "(1 << 104) + queue.sequence + 1"),
+           "((1 << 104) + queue.sequence + 1, 0)"),
     Mutant("no ring test on return", "R21: a return obeys the ring", RETURNING,
            "if tested and 0 <= queue.spec.ring_size <= queue.counts.ready:", "if False:"),
     Mutant("oldest first", "R21, R22: the returning set is handled newest first", QUEUE,

@@ -17,6 +17,7 @@ from ringfaust.core.checks.refusal import (
 )
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Refusal, Stage
 from ringfaust.core.queue import Queue
+from ringfaust.core.selector import compile_selector
 from ringfaust.core.transitions.attaching import LEAVE
 from ringfaust.core.transitions.settling import (
     ALIVE,
@@ -75,11 +76,12 @@ def join(work: Work, stage: Stage) -> list[Stage]:
 
     What comes before the attach may fill other transactions, and makes or takes places (R114).
     """
-    name, _, priority = stage.args[:3]
+    name, _, priority, _, session, selector = stage.args[:6]
     queue = known_queue(work, stage.queue)
     _check_places(work, queue, name)
     _check_priorities(queue, name, priority)
-    _check_session(work, name, stage.args[4])
+    _check_session(work, name, session)
+    _check_searches(queue, name, selector)
     return [stage._replace(kind=JOIN)]
 
 
@@ -132,6 +134,19 @@ def _check_session(work: Work, name: str, session: str) -> None:
     """Check that the session may have another consumer (R120)."""
     if session and sum(1 for _ in work.state.session(session)) >= limits.SESSION_CONSUMERS:
         text = f"session {session!r} has {limits.SESSION_CONSUMERS:,} consumers here, the limit"
+        raise beyond(name, text)
+
+
+def _check_searches(queue: Queue, name: str, selector: str) -> None:
+    """Check what the selectors of the queue search if all look at one message (R122)."""
+    own = compile_selector(selector).searches if selector else 0
+    others = sum([each.compiled.searches for each in queue.consumers.values() if each.compiled])
+    if own and own + others > limits.LIKES:
+        text = (
+            f"the selector {selector!r} counts {own:,} patterns of LIKE and those of the other "
+            f"consumers {others:,}; a queue takes at most {limits.LIKES:,} (a pattern with _ "
+            "between two % counts as several)"
+        )
         raise beyond(name, text)
 
 
@@ -205,7 +220,7 @@ def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
         stages += [Stage(ALIVE, name, (each,)) for each in sorted(own, key=_order)]
     if consumers:  # C2, C9: also the order of the acks matters
         acks = _acked(consumers, rollback.acked)
-        kind = REQUEUE if work.state.level >= levels.CUTS_SETS else REQUEUE_WHOLE
+        kind = REQUEUE if work.state.level >= levels.CUTS_MORE else REQUEUE_WHOLE
         stages.append(Stage(kind, "", (rollback.session, "", acks)))
     return [*stages, Stage(RETURN_SESSION, "", (rollback.session, "", False))]
 

@@ -7,7 +7,7 @@ from typing import Final
 from ringfaust.core import commands as c
 from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
-from ringfaust.core.admission import beyond_limits
+from ringfaust.core.admission import beyond_limits, turned_away
 from ringfaust.core.catalog import Configuration, catalog_of
 from ringfaust.core.checks.refusal import (
     CommandRefused,
@@ -17,7 +17,7 @@ from ringfaust.core.checks.refusal import (
     known_queue,
 )
 from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
-from ringfaust.core.new import send_of
+from ringfaust.core.new import send_of, waiting_send
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.settings import FIELD_NAMES
 from ringfaust.core.transitions.opening import find_address
@@ -41,6 +41,7 @@ from ringfaust.core.transitions.queues import (
     RAISE_LEVEL,
     TAKE_UP,
 )
+from ringfaust.core.transitions.sending import ENTER
 from ringfaust.core.transitions.settling import EXPIRE
 from ringfaust.core.transitions.sweeping import SWEEP
 from ringfaust.core.work import Work
@@ -83,7 +84,10 @@ def configure_address(work: Work, configure: c.ConfigureAddress) -> list[Stage]:
     assert spec is not None
     if spec.routing == "anycast" and len(address.members) > 1:
         raise bad(address.name, f"it has {len(address.members)} queues; anycast allows one")
-    return [Stage(CONFIGURE_ADDRESS, "", (address, configure.settings, settings, spec))]
+    return [
+        Stage(CONFIGURE_ADDRESS, "", (address.name, configure.settings, settings)),
+        Stage(KEEP_LESS, address.name, ("",)),
+    ]
 
 
 # --- the configuration ---------------------------------------------------------------------------
@@ -147,7 +151,7 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
     except BadSetting as error:
         raise bad(name, str(error)) from error
     check_given_selector(work, name, str(create.settings.get("selector") or ""))
-    stages = [Stage(CREATE, "", (name, create.settings, address))]
+    stages = [Stage(CREATE, "", (name, create.settings, address_name))]
     return stages if address is None else [*stages, Stage(COPY, name)]
 
 
@@ -179,7 +183,7 @@ def configure(work: Work, configure: c.Configure) -> list[Stage]:
     # What is said holds by itself: who replays the events does not have the file.
     told = {**configure.settings, **{each: getattr(spec, each) for each in taken_back}}
     return [
-        Stage(CONFIGURE, queue.name, (told, settings, spec)),
+        Stage(CONFIGURE, queue.name, (told, settings)),
         Stage(EXPIRE, queue.name),
         Stage(FIT, queue.name),
     ]
@@ -236,6 +240,18 @@ def sweep(work: Work, sweep: c.Sweep) -> list[Stage]:
         return []
     heard_ms = work.now if sweep.heard_ms is None else min(sweep.heard_ms, work.now)
     return [Stage(SWEEP, "", (limits.SWEEP_AT_ONCE, sweep.heard_since_ms, heard_ms))]
+
+
+# --- sends ---------------------------------------------------------------------------------------
+
+
+def send(work: Work, stage: Stage) -> list[Stage]:
+    """Check a send to a queue that was created with the same command (R71, R119)."""
+    _, _, _, is_alone = stage.args
+    refused = turned_away(known_queue(work, stage.queue), waiting_send(stage))
+    if refused is not None and is_alone:
+        raise CommandRefused(refused.reason, refused.about, refused.text)
+    return [stage._replace(kind=ENTER)]
 
 
 # --- single messages -----------------------------------------------------------------------------

@@ -9,10 +9,8 @@ Here, the number is in the last bits of a position. The other bits only say who 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, Message, plain_position, time_of
+from ringfaust.core.model import PLAIN, Message, cost_bytes, plain_position, time_of
 from ringfaust.core.policy.default import DefaultPolicy
 from ringfaust.core.table import Ordered
 
@@ -68,20 +66,36 @@ class ArtemisPolicy(DefaultPolicy):
         """Its rank among those that returned with it (C2)."""
         return rank << _BITS | _number(message.position)
 
-    def returned_position(self, message: Message, level: Ordered) -> int:
-        """Where Artemis finds a place for its number (C6)."""
+    def returned_position(self, message: Message, level: Ordered) -> tuple[int, int]:
+        """Before the first with a higher number, but behind all if the last has a lower one (C6).
+
+        Only those that were put at the head are looked at: behind them all are in order.
+        """
         number = _number(message.position)
         first = level.first_key()
         if number and (first is None or first >= PLAIN):  # all are in order
-            return plain_position(number)
+            return plain_position(number), 0
         if first is None or number <= _number(first):
-            return _head_position(message, level)
-        places = [place for place, _ in level]
-        before: int = places[-1]
-        if number < _number(before):
-            after = next(i for i, place in enumerate(places) if number <= _number(place))
-            before = places[after - 1]
-        return before - _number(before) + number
+            return _head_position(message, level), 0
+        plain = next(level.walk(PLAIN - 1), None)
+        is_last = next(level.walk(plain_position(number)), None) is None
+        if plain is not None and is_last:
+            return plain_position(number), 0
+        size_bytes, last, before = 0, first, None
+        for place, other in level.walk():
+            if place >= PLAIN:
+                break
+            size_bytes += limits.ROW_COST_BYTES + cost_bytes(other)
+            if before is None and number <= _number(place):
+                before = last
+            last = place
+        if plain is None and number >= _number(last):
+            before = last
+        elif before is None and plain is not None and _number(plain[0]) < number:
+            return plain_position(number), size_bytes
+        elif before is None:
+            before = last
+        return before - _number(before) + number, size_bytes
 
     # --- retroactive addresses -------------------------------------------------------------------
 
@@ -97,10 +111,6 @@ class ArtemisPolicy(DefaultPolicy):
     def retained_to_drop(self, excess: int, *, is_send: bool) -> int:
         """One in, at most one out; new settings drop nothing (C11)."""
         return min(max(excess, 0), 1) if is_send else 0
-
-    def copy_order(self, retained: Iterable[tuple[int, Message]]) -> Iterable[tuple[int, Message]]:
-        """By priority, then by age (C11)."""
-        return sorted(retained, key=lambda row: row[1].priority, reverse=True)
 
 
 def _head_position(message: Message, level: Ordered) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ringfaust.core.model import Message, due_position
 from ringfaust.core.table import Ordered
 
@@ -18,7 +16,7 @@ class DefaultPolicy:
     ends_set_first = False
     """All deliveries of a returning set end before the first is placed (C2)."""
     sorts_copies = False
-    """`copy_order` is not the order of the keys (C11)."""
+    """What an address retains is copied by priority, then by age (C11)."""
     restarts_round_robin = False
     """Round robin starts again whenever a consumer joins or leaves (C12)."""
 
@@ -54,9 +52,12 @@ class DefaultPolicy:
         """The position of a message that waits to be redelivered: its own (R32)."""
         return message.position
 
-    def returned_position(self, message: Message, level: Ordered) -> int:
-        """Where a returned message goes among the ready of its priority: its own place (R20)."""
-        return message.position
+    def returned_position(self, message: Message, level: Ordered) -> tuple[int, int]:
+        """Where a returned message goes among the ready of its priority: its own place (R20).
+
+        Also what it counts to look at others for that, in bytes (R121).
+        """
+        return message.position, 0
 
     # --- retroactive addresses -------------------------------------------------------------------
 
@@ -74,7 +75,3 @@ class DefaultPolicy:
     def retained_to_drop(self, excess: int, *, is_send: bool) -> int:
         """How many retained messages to drop, at a send or when the settings change."""
         return max(excess, 0)
-
-    def copy_order(self, retained: Iterable[tuple[int, Message]]) -> Iterable[tuple[int, Message]]:
-        """The order in which a new queue gets the retained messages, given by key (R71)."""
-        return retained

@@ -46,6 +46,11 @@ class Selector:
         """What an evaluation counts among the bytes of a step, without its searches (R121)."""
         return limits.EVALUATION_COST_BYTES + len(self.text) // 4
 
+    @property
+    def searches(self) -> int:
+        """How much it counts among the patterns of LIKE of a queue's consumers (R122)."""
+        return sum([each for _, each in self.likes])
+
     def cost_of(self, message: Message) -> int:
         """What the evaluation for a message counts, with its searches (R121)."""
         cost = self.cost_bytes

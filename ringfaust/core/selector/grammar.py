@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
+from ringfaust.core import limits
 from ringfaust.core.selector import nodes, possible, values
 from ringfaust.core.selector.like import like, like_cost
 from ringfaust.core.selector.nodes import Invalid, Node, Run, ValueKind
@@ -110,6 +111,16 @@ def _property(name: str, start: int) -> Node:
     )  # fmt: skip
 
 
+def _searched(run: Run) -> Run:
+    """What LIKE searches: text that is too long for it is null (R122)."""
+
+    def read(message: Message, properties: Mapping[str, Any]) -> Any:
+        found = run(message, properties)
+        return None if isinstance(found, str) and len(found) > limits.LIKE_CHARS else found
+
+    return read
+
+
 class _Builder(Transformer[Token, Node]):
     """Makes a node of each part. Its methods are named after the rules of the grammar."""
 
@@ -175,6 +186,7 @@ class _Builder(Transformer[Token, Node]):
         except ValueError:
             advice = f"the pattern ends with its escape character {char}"
             raise Invalid(_start(pattern), advice) from None
+        part = part._replace(run=_searched(part.run))
         node = self._of_text(part, negated, "LIKE", holds)
         return node._replace(likes=((part.run, cost),))
 

@@ -115,11 +115,10 @@ def leave_dead(work: Work, queue: Queue, delivery: Delivery, reason: DeadReason,
     work.effects.append(e.Dead(queue.name, delivery.message, reason, delivery.consumer, text))
 
 
-def lose(work: Work, queue: Queue, bodyless: Iterable[Message]) -> None:
-    """Drop messages whose bodies a crash has taken (R82)."""
-    for message in bodyless:
-        take_out(queue, message)
-        leave_lost(work, queue, message)
+def lose(work: Work, queue: Queue, message: Message) -> None:
+    """Drop a ready or scheduled message whose body a crash has taken (R82)."""
+    take_out(queue, message)
+    leave_lost(work, queue, message)
 
 
 def leave_lost(work: Work, queue: Queue, message: Message) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ringfaust.core import levels
 from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.model import AckMode, Consumer
 from ringfaust.core.queue import Queue
@@ -43,8 +44,12 @@ def opened(work: Work, name: str) -> Queue:
     return queue
 
 
-def find_address(work: Work, name: str) -> Address | None:
-    """The address of that name, or None. Queues that are declared with it are created."""
+def find_address(work: Work, name: str, *, cuts: bool = False) -> Address | None:
+    """The address of that name, or None. Queues that are declared with it are created.
+
+    What they get of what it retains may become stages of the command, before all others: from level
+    2 on, or if it `cuts` because version 0.2.0 can continue that command, too (R129).
+    """
     address = work.state.address(name)
     if address is None:
         return None
@@ -54,7 +59,7 @@ def find_address(work: Work, name: str) -> Address | None:
     if missing:
         work.keep()
     for each in missing:
-        create_declared(work, address, each)
+        create_declared(work, address, each, cuts=cuts or work.state.level >= levels.CUTS_MORE)
     return address
 
 

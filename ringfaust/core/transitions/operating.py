@@ -27,26 +27,30 @@ TAKE_OUT, MOVE_OUT, MAKE_DUE = "take out", "move out", "make due"
 
 def create_stage(work: Work, stage: Stage) -> None:
     """Create a queue, as a member of its address if it has one (R71, R90)."""
-    name, settings, address = stage.args
+    name, settings, address_name = stage.args
     queue = queues.create(work, name, dict(settings))
     work.state.use(queue)
     work.effects.append(e.Configured(name, settings, True))
     fit_window(work, queue)
+    address = work.state.address(address_name) if address_name else None
     if address is not None:
         queues.join_address(work, address, queue)
 
 
 def configure_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Change settings of a queue; the stages that follow do what they demand (R90)."""
-    given, settings, spec = stage.args
-    queues.configure(queue, settings, spec)
+    given, settings = stage.args
+    queues.configure(queue, settings, work.state.catalog.spec(queue.name, settings))
     work.effects.append(e.Configured(queue.name, given, False))
 
 
 def configure_address_stage(work: Work, stage: Stage) -> None:
     """Change settings of an address (R71, R90)."""
-    address, given, settings, spec = stage.args
-    work.state.use_address(address)
+    name, given, settings = stage.args
+    state = work.state
+    address, spec = state.address(name), state.catalog.address(name, settings)
+    assert address is not None and spec is not None
+    state.use_address(address)
     address.configure(settings, spec)
     work.effects.append(e.ConfiguredAddress(address.name, given))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ringfaust.core import effects as e
-from ringfaust.core import limits
+from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of
-from ringfaust.core.model import Counts, EvictReason, Stage, cost_bytes
+from ringfaust.core.model import Counts, EvictReason, Message, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.settings import QueueSpec
@@ -20,7 +21,7 @@ from ringfaust.core.transitions.attaching import (
 )
 from ringfaust.core.transitions.delivering import dispatch
 from ringfaust.core.transitions.entering import enter, forget_sent
-from ringfaust.core.transitions.leaving import evict_down_to, expire, lose, remove
+from ringfaust.core.transitions.leaving import evict_down_to, expire, remove
 from ringfaust.core.transitions.placing import erase_groups
 from ringfaust.core.work import Work
 
@@ -42,16 +43,11 @@ def create(work: Work, name: str, settings: dict[str, object]) -> Queue:
 
 
 def check_after_decoding(work: Work, queue: Queue) -> None:
-    """Apply a new configuration (R90), and drop what a crash has taken (R82)."""
+    """Apply a new configuration (R90)."""
     applied, queue.applied = queue.applied or {}, None
-    now = queue.set_fields
-    bodyless = queue.bodyless()
-    if now == applied and not bodyless:
-        return
-    work.state.use(queue)
-    work.keep()
-    lose(work, queue, bodyless)
-    if now != applied:
+    if queue.set_fields != applied:
+        work.state.use(queue)
+        work.keep()
         _take_up(work, queue, applied)
 
 
@@ -82,21 +78,36 @@ def raise_level_stage(work: Work, stage: Stage) -> None:
 
 
 def keep_less_stage(work: Work, stage: Stage) -> None:
-    """Drop what the addresses behind a name retain beyond their counts (R71, R114, R128)."""
+    """Drop what addresses retain beyond their counts, as much as fits (R71, R114, R128).
+
+    Of the address that the stage names; without a name, of all behind the name in `args`.
+    """
     (after,) = stage.args
     state = work.state
+    if stage.queue:
+        address = state.address(stage.queue)
+        if address is not None and not _keep_less(work, address):
+            work.stages.append(stage)
+        return
     while rows := state.address_rows.scan(after, limits.REFILL):
-        for name, row in rows:
-            if work.is_full:
+        for name, _ in rows:
+            work.weigh(limits.ROW_COST_BYTES)
+            address = state.address(name)
+            if work.is_full or not (address is None or _keep_less(work, address)):
                 work.stages.append(stage._replace(args=(after,)))
                 return
-            address = state.address(name)
-            retained = row.after - row.first
-            work.spend(retained)
-            if address is not None and retained > address.spec.retroactive_count:
-                state.use_address(address)
-                address.configure(address.settings, address.spec)
             after = name
+
+
+def _keep_less(work: Work, address: Address) -> bool:
+    """The same of one address. False if the transaction is full before that."""
+    while (oldest := address.first_beyond()) is not None:
+        if not work.has_room:
+            return False
+        work.spend(cost_bytes(oldest))
+        work.state.use_address(address)
+        address.drop_first()
+    return True
 
 
 def take_up_stage(work: Work, stage: Stage) -> None:
@@ -108,24 +119,15 @@ def take_up_stage(work: Work, stage: Stage) -> None:
                 work.stages.append(stage._replace(args=(after,)))
                 return
             work.spend(0)
-            work.left_transitions -= _decoded(work.state.queues.get(name), row)
+            queue = work.state.queues.get(name)
+            held = Counts(*row.counts) if queue is None else queue.counts
+            work.left_transitions -= held.delivering  # its first use decodes them
             _reconfigure(work, name, row)
             after = name
 
 
-def _decoded(queue: Queue | None, row: QueueRow) -> int:
-    """How many rows the first use of a queue may decode: of deliveries, and for lost bodies."""
-    held = Counts(*row.counts) if queue is None else queue.counts
-    non_persistent = row.non_persistent if queue is None else queue.non_persistent
-    return held.delivering + (held.messages if non_persistent else 0)
-
-
 def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
-    """Give a queue what the configuration says.
-
-    Whether it is decoded must change nothing (R102). What a crash has taken from it is found at
-    its first use, unless it has other settings now (R82).
-    """
+    """Give a queue what the configuration says. Whether it is decoded changes nothing (R102)."""
     state = work.state
     queue = state.queues.get(name)
     settings = row.settings if queue is None else queue.settings
@@ -143,7 +145,6 @@ def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
     first_use, queue.applied = queue.applied is not None, None
     state.use(queue)
     if first_use:
-        lose(work, queue, queue.bodyless())
         watch_leases(work, queue)
     _take_up(work, queue, applied)
 
@@ -265,12 +266,19 @@ def join_address(work: Work, address: Address, queue: Queue) -> None:
     address.join(queue.name)
 
 
-def create_declared(work: Work, address: Address, name: str) -> None:
-    """Create a queue that is declared with its address, and send it what that retains (R71)."""
+def create_declared(work: Work, address: Address, name: str, *, cuts: bool) -> None:
+    """Create a queue that is declared with its address, and send it what that retains (R71).
+
+    `cuts`: what does not fit into this transaction is left to a stage, before all others.
+    """
     queue = create(work, name, {})
     fit_window(work, queue)
     join_address(work, address, queue)
-    _copy(work, address, queue, None)  # the command that found it follows at once
+    stage = Stage(COPY, name)
+    if not cuts:
+        _copy(work, address, queue, None)
+    elif not work.defers(stage):
+        _copy(work, address, queue, stage)
 
 
 def copy_stage(work: Work, queue: Queue, stage: Stage) -> None:
@@ -289,14 +297,38 @@ def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> No
     """
     now = work.now
     after = stage.args[0] if stage is not None and stage.args else None
-    for key, message in queue.policy.copy_order(address.retained_after(after)):
-        if stage is not None and work.is_full and not queue.policy.sorts_copies:
+    by_priority = queue.policy.sorts_copies and not address.policy.sorts_copies
+    if by_priority and work.state.level < levels.CUTS_MORE:
+        stage = None
+    for place, message, is_its_turn in _retained(address, after, by_priority=by_priority):
+        if stage is not None and work.is_full:
             work.stages.append(stage._replace(args=(after,)))
             return
         work.spend(cost_bytes(message))
-        after = key
-        is_expired = 0 < message.expires_at_ms <= now
+        after = place
+        if not is_its_turn or 0 < message.expires_at_ms <= now:
+            continue
         if queue.selector is not None:
             work.weigh(queue.selector.cost_of(message))
-        if not is_expired and (queue.selector is None or queue.selector.matches(message)):
+        if queue.selector is None or queue.selector.matches(message):
             enter(work, queue, send_of(message, queue.name, now))
+
+
+def _retained(
+    address: Address, after: Any, *, by_priority: bool
+) -> Iterator[tuple[Any, Message, bool]]:
+    """What an address retains behind a place: the place of each, and whether it is its turn.
+
+    `by_priority`: read all for each priority, because they are stored by age (C11). None of them is
+    kept in memory (R121).
+    """
+    if not address.spec.retroactive_count:
+        return
+    if not by_priority:
+        for key, message in address.retained.walk(after):
+            yield key, message, True
+        return
+    first, last = after or (limits.PRIORITIES - 1, None)
+    for priority in range(first, -1, -1):
+        for key, message in address.retained.walk(last if priority == first else None):
+            yield (priority, key), message, message.priority == priority

@@ -223,7 +223,8 @@ def _return(
         work.state.wake_by(queue, message.due_ms)
         work.effects.append(e.Returned(queue.name, delivery, message, message.due_ms))
     else:
-        position = queue.policy.returned_position(message, queue.level_of(message))
+        position, looked_bytes = queue.policy.returned_position(message, queue.level_of(message))
+        work.weigh(looked_bytes)
         message = new.at_position(message, position)
         place(queue, message)
         work.effects.append(e.Returned(queue.name, delivery, message, 0))

@@ -7,22 +7,27 @@ from ringfaust.core import effects as e
 from ringfaust.core.address import Address
 from ringfaust.core.admission import turned_away
 from ringfaust.core.model import Refusal, Stage, cost_bytes
-from ringfaust.core.new import send_of, unsent
+from ringfaust.core.new import send_of, unsent, waiting_send
+from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.entering import enter
 from ringfaust.core.transitions.opening import find, find_address, opened
 from ringfaust.core.work import Work
 
-PUBLISH = "publish"
-"""A stage of a command (R114)."""
+PUBLISH, SEND = "publish", "send"
+"""Stages of a command (R114)."""
+ENTER = "enter"
+"""A stage that is performed at once."""
 
 
-def send(work: Work, send: c.Send) -> e.Refused | None:
+def send(work: Work, send: c.Send, *, is_alone: bool = True) -> e.Refused | None:
     """Send to the queue of that name, or to each queue of the address (R43, R70).
+
+    `is_alone`: the send is the whole command.
 
     Returns:
         Why nothing takes it: then nothing has changed. None if it was sent.
     """
-    address = find_address(work, send.queue)
+    address = find_address(work, send.queue, cuts=True)
     if address is not None:
         _publish(work, address, send, 0, is_routed=False)
         return None
@@ -31,10 +36,24 @@ def send(work: Work, send: c.Send) -> e.Refused | None:
         name = send.queue
         text = f"no queue {name!r} in this partition"
         return e.Refused(name, Refusal.UNKNOWN_QUEUE, name, text)
+    if work.stages:  # what its address retains comes first
+        left = (unsent(send), send.redrives, send.redrive_of, is_alone)
+        work.stages.append(Stage(SEND, queue.name, left))
+        return None
     refused = turned_away(queue, send)
     if refused is None:
         enter(work, queue, send)
     return refused
+
+
+def enter_stage(work: Work, queue: Queue, stage: Stage) -> None:
+    """Send what has waited until the queue was filled, unless the queue refuses it."""
+    send = waiting_send(stage)
+    refused = turned_away(queue, send)
+    if refused is None:
+        enter(work, queue, send)
+    else:
+        work.effects.append(refused._replace(about=send.id))
 
 
 def publish_stage(work: Work, stage: Stage) -> None:

@@ -123,7 +123,7 @@ def _take_operation(state: State, number: int) -> Operation | None:
 
 def _apply_send(work: Work, destination: str, message: Message, redrives: int) -> None:
     held = send_of(message, destination, message.enqueued_ms, message.due_ms)
-    refused = send(work, held._replace(redrives=redrives))
+    refused = send(work, held._replace(redrives=redrives), is_alone=False)
     if refused is not None:  # only this send: the other operations take effect
         work.effects.append(refused._replace(about=message.id))
 

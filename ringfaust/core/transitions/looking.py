@@ -1,0 +1,71 @@
+"""The look for lost bodies, which comes first whenever a partition is opened (R82).
+
+It reads the messages of all queues that have one that is not persistent, in as many transactions as
+that takes (R121). How far it has come is not stored: after a crash it begins again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ringfaust.core import limits
+from ringfaust.core.model import cost_bytes
+from ringfaust.core.transitions.leaving import lose
+from ringfaust.core.work import Work
+
+_SCHEDULED = limits.PRIORITIES
+"""In a place, instead of a level: the schedule, which comes last."""
+
+
+class Looked(NamedTuple):
+    """How far the look has come."""
+
+    queue: str
+    """The last queue that it has looked at, by name; empty: none yet."""
+    place: tuple[int, int | None] | None = None
+    """The last message of that queue; None: it is done with the queue."""
+
+
+BEGIN = Looked("")
+
+
+def look(work: Work, looked: Looked) -> Looked | None:
+    """Drop what a crash has taken, as much as fits into this transaction.
+
+    Returns:
+        How far it has come; None: it is done with all queues.
+    """
+    after, place = looked
+    if place is not None and (place := _look_at(work, after, place)) is not None:
+        return Looked(after, place)
+    while rows := work.state.queue_rows.scan(after, limits.REFILL):
+        for after, row in rows:  # noqa: B020 - the next scan begins behind the last
+            work.weigh(limits.ROW_COST_BYTES)
+            if row.non_persistent and (place := _look_at(work, after, (0, None))) is not None:
+                return Looked(after, place)
+            if not work.has_room:
+                return Looked(after)
+    return None
+
+
+def _look_at(work: Work, name: str, place: tuple[int, int | None]) -> tuple[int, int | None] | None:
+    """Look at the messages of a queue behind a place; the next place, or None at the end."""
+    queue = work.state.queue(name)
+    assert queue is not None, "it has a row"
+    for level in range(place[0], _SCHEDULED + 1):
+        if level > place[0]:
+            place = (level, None)
+        if not (queue.counts.scheduled if level == _SCHEDULED else queue.level_counts[level]):
+            continue
+        table = queue.scheduled if level == _SCHEDULED else queue.level(level)
+        for key, message in table.walk(place[1]):
+            if not work.has_room:
+                return place
+            work.spend(0 if message.is_bodyless else cost_bytes(message))
+            place = (level, key)
+            if message.is_bodyless:
+                if not work.effects:
+                    work.keep()
+                work.state.use(queue)
+                lose(work, queue, message)
+    return None
