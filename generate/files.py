@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from generate import commands_page, event_tables, rules_page, schemas, settings_page
+from generate import commands_page, event_tables, rules_page, schemas, settings_page, versions
 from generate.asyncapi import asyncapi
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
@@ -31,5 +31,6 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/protocol.md": event_tables.page,
     "docs/configuration.md": settings_page.page,
     "docs/rules.md": rules_page.page,
+    **versions.FILES,
 }
 """By path in the repository: the function that returns the text."""

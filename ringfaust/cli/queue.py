@@ -152,7 +152,7 @@ def _print_queue(found: QueueDetails, since: Mapping[str, SettingSince]) -> None
     ])  # fmt: skip
     say("")
     print_fields([(name, counts[name]) for name in TOTALS if counts[name] or name == "added"])
-    if rows := _changed(found.settings, found.own, since):
+    if rows := _changed(found, since):
         say("")
         print_table(("setting", "value", "from"), rows)
     if found.consumers:
@@ -166,21 +166,22 @@ def _print_queue(found: QueueDetails, since: Mapping[str, SettingSince]) -> None
         )
 
 
-def _changed(
-    settings: Mapping[str, Any], own: Mapping[str, Any], since: Mapping[str, SettingSince]
-) -> list[tuple[object, ...]]:
+def _changed(found: QueueDetails, since: Mapping[str, SettingSince]) -> list[tuple[object, ...]]:
     """The settings that differ from the defaults or were set live: name, value, where from."""
     from ringfaust.core.settings import QueueSpec, written_name  # noqa: PLC0415 - slow to import
 
     defaults = {each.name: each.default for each in fields(QueueSpec)}
     return [
-        (written_name(name), str(value), "set live" if name in own else _origin(since.get(name)))
-        for name, value in settings.items()
-        if name in own or value != defaults.get(name) or name in since
+        (written_name(name), str(value), _origin(name, found, since.get(name)))
+        for name, value in found.settings.items()
+        if name in found.own or value != defaults.get(name) or name in since
     ]
 
 
-def _origin(since: SettingSince | None) -> str:
+def _origin(name: str, found: QueueDetails, since: SettingSince | None) -> str:
+    if name in found.own:
+        at_ms = found.own_since_ms.get(name)
+        return f"set live at {time_text(at_ms)}" if at_ms else "set live"
     if since is None:
         return "configuration"
     by = f" by {since.who}" if since.who else ""

@@ -12,8 +12,10 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
-from ringfaust.client.errors import ClientError, NoAnswer, OutcomeUnknown
+from ringfaust.client.errors import BadArgument, ClientError, NoAnswer, OutcomeUnknown
 from ringfaust.client.inspected import QueueSummary, SettingSince
+from ringfaust.core.catalog import catalog_of
+from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
@@ -25,6 +27,7 @@ from ringfaust.protocol.revisions import (
     revision_rows,
 )
 from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
+from ringfaust.protocol.route_checks import CheckedRoute, all_faults
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
@@ -139,6 +142,7 @@ async def apply(
         "type": "apply", "revision": 1, "configuration": document, "who": who, "text": text,
     }  # fmt: skip
     encode(command)  # refuses what no worker takes, before anything is asked
+    _check_document(connection, document, count)
     now = feeds_of(document, count)
     checks = (
         _check_routes(number, feeds_of(each.document, count), now, queues_in)
@@ -188,6 +192,22 @@ async def raise_level(connection: Connection, level: int, who: str) -> Raised:
         return Raised(level, *done)
     finally:
         await writer.stop()
+
+
+def _check_document(connection: Connection, document: Mapping[str, Any], count: int) -> None:
+    """Check a document as `queues.yaml` is checked.
+
+    Raises:
+        BadArgument: it is not valid.
+    """
+    routes = [CheckedRoute(**each) for each in document.get("routes", ())]
+    ours = {connection.topic(role) for role in Role}
+    if faults := all_faults(routes, ours, count):
+        raise BadArgument("apply: " + "; ".join(f"{each.field}: {each.text}" for each in faults))
+    try:
+        catalog_of(document)
+    except BadSetting as error:
+        raise BadArgument(f"apply: {error}") from None
 
 
 async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: QueuesIn) -> None:

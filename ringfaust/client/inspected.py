@@ -79,6 +79,9 @@ class QueueDetails:
     """Every setting in effect, by name."""
     own: Mapping[str, Any]
     """Of these, what was set while it ran, and wins over the configuration."""
+    own_since_ms: Mapping[str, int]
+    """When each of those was set, in ms since 1970. Not known of what was set before feature
+    level 2 (R129)."""
     paused: tuple[Pausable, ...]
     pulled: bool
     """False while messages for it wait in their topic (R60, R90)."""
@@ -101,6 +104,7 @@ class QueueDetails:
             counts=_counts(answer["counts"]),
             settings=answer["settings"],
             own=answer.get("own", {}),
+            own_since_ms=answer.get("own_since_ms", {}),
             paused=tuple(answer["paused"]),
             pulled=answer["pulled"],
             size_bytes=answer["bytes"],

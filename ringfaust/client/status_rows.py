@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ringfaust.protocol.lifecycle import COUNTS, Counts
+from ringfaust.protocol.status import time_to_overwrite_s
 
 STALE_MS = 20_000
 """A worker that has been silent for so long is not running, or cannot reach the brokers."""
@@ -67,11 +68,7 @@ class QueueStatus:
 
         None: it has no ring or no ready message, or no more messages come than leave.
         """
-        rates = self.rates
-        growth = rates.added - rates.acked - rates.expired - rates.dead
-        if not self.counts.ready or self.ring_size <= 0 or growth <= 0:
-            return None
-        return max(self.ring_size - self.counts.ready + 1, 1) / growth
+        return time_to_overwrite_s(self.counts.ready, self.ring_size, self.rates._asdict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import combinations
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ringfaust.config.documents import ConfigError, ConfigErrors, Fault, check, read, shipped
 from ringfaust.config.queues import QueuesConfig
-from ringfaust.config.routes import conflict
 from ringfaust.config.sources import Origin, WorkerSources
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.route_checks import faults_together
 
 
 def load_queues(path: Path) -> QueuesConfig:
@@ -95,9 +94,10 @@ def checked_queues(worker: WorkerConfig, data: Mapping[Any, Any], source: str) -
 
 
 def _check_together(worker: WorkerConfig, queues: QueuesConfig, source: Path | str) -> None:
-    faults = [*_own_topics(worker, queues), *_split_queues(worker, queues)]
-    if faults:
-        raise ConfigError(source, faults)
+    routes = [each.checked() for each in queues.routes]
+    ours = {worker.topic(role) for role in Role}
+    if found := [Fault(*each) for each in faults_together(routes, ours, worker.partitions)]:
+        raise ConfigError(source, found)
 
 
 def _existing(folder: Path | None) -> Path:
@@ -111,28 +111,3 @@ def _existing(folder: Path | None) -> Path:
 def _worker_path(folder: Path) -> Path | None:
     path = folder / "worker.yaml"
     return path if path.exists() else None
-
-
-def _own_topics(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
-    """Yield a fault for each route that would feed the application its own output (R42)."""
-    ours = {worker.topic(role) for role in Role}
-    for index, route in enumerate(queues.routes):
-        if route.topic in ours:
-            yield Fault(
-                f"routes.{index}.topic",
-                f"{route.topic} is one of this application's own topics, so the application would "
-                "feed itself: read it with another application, or choose another `application` "
-                "in worker.yaml",
-            )
-
-
-def _split_queues(worker: WorkerConfig, queues: QueuesConfig) -> Iterator[Fault]:
-    """Yield a fault for each pair of routes that could split a queue over two partitions."""
-    for (_, one), (index, other) in combinations(enumerate(queues.routes), 2):
-        if conflict(one, other, worker.partitions):
-            yield Fault(
-                f"routes.{index}.hop",
-                f"{one.topic} ({one.queue}) and {other.topic} ({other.queue}) can name the same "
-                "queue but would send its records to different partitions: set hop: always on "
-                "both, or give their queues different names",
-            )

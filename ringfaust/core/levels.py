@@ -26,12 +26,15 @@ LEVELS = (
         2, "0.3.0",
         "the CLOCK row, in version 2, has the level: versions without levels refuse the state; "
         "what a session returns to queues with compat: artemis may take several transactions, and "
-        "what a declared queue first gets of the messages that its address retains",
+        "what a declared queue first gets of the messages that its address retains; "
+        "the row of a queue says since when each setting is set live",
     ),
 )  # fmt: skip
+"""The levels that this version supports, without a gap."""
 CUTS_MORE = 2
 """The level from which on the rest of these commands may be stored."""
-"""The levels that this version supports, without a gap."""
+DATES_SETTINGS = 2
+"""The level from which on the time of settings that are set live is stored."""
 OLDEST = LEVELS[0].number
 """The level of a new partition: every version with levels supports it."""
 NEWEST = LEVELS[-1].number

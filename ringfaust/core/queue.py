@@ -61,6 +61,8 @@ class QueueRow(NamedTuple):
     idle. Empty in a row from before groups were counted."""
     sent_bounds: tuple[int, int] = (0, 0)
     """How many ids the dedup window has forgotten, and has ever remembered."""
+    set_ms: Mapping[str, int] = {}
+    """When each of `settings` was set. From before level 2 it is not known."""
 
 
 def _new_row() -> QueueRow:
@@ -84,7 +86,7 @@ class Queue:
         "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited", "last_idle",
         "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
         "orphans", "paused", "policy", "scanned", "scans", "selector", "sent_bounds", "sequence",
-        "set_fields", "settings", "size_bytes", "spec", "wake_ms", "write_set",
+        "set_fields", "set_ms", "settings", "size_bytes", "spec", "wake_ms", "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +123,8 @@ class Queue:
         """Its settings when it was stored; None once the engine has compared them with today's."""
         row = row or _new_row()
         self.settings = row.settings
+        self.set_ms = row.set_ms
+        """When each of them was set, if that is known."""
         self.counts = Counts(*row.counts)
         self.level_counts = list(row.level_counts)
         self.sequence = row.sequence
@@ -493,6 +497,7 @@ class Queue:
             tuple(self.level_counts), self.sequence, self.orders, cursors, paused, self.wake_ms,
             self.expiring, len(self.consumers), self.history.departures, self.size_bytes,
             self.non_persistent, (self.counted_from, self.last_idle, self.idle), self.sent_bounds,
+            self.set_ms,
         )  # fmt: skip
 
     def check(self) -> None:

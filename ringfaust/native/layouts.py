@@ -45,6 +45,7 @@ NUMBERS = {
     "ORPHAN": deliveries.ORPHAN,
     "POSITION_BYTES": keys.POSITION_BYTES,
     "QUEUE_VERSION": queue_rows.VERSION_BYTE,
+    "DATED_QUEUE_VERSION": queue_rows.DATED_VERSION_BYTE,
     "LEVELS": limits.PRIORITIES,
     "COUNTS": len(Counts().stored()),
     "MOST_HEADERS": limits.HEADERS,

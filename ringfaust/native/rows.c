@@ -188,14 +188,14 @@ static void put_delivery(Buffer *b, PyObject *delivery) {
 static PyObject *texts_of(PyObject *row) {
     static PyObject *last_applied, *last_texts;
     PyObject *settings = OF(row, QUEUE_ROW_SETTINGS), *applied = OF(row, QUEUE_ROW_APPLIED);
-    PyObject *paused = OF(row, QUEUE_ROW_PAUSED);
-    if (!PyTuple_Check(paused) || !PyDict_Check(settings)) {
+    PyObject *paused = OF(row, QUEUE_ROW_PAUSED), *set_ms = OF(row, QUEUE_ROW_SET_MS);
+    if (!PyTuple_Check(paused) || !PyDict_Check(settings) || !PyDict_Check(set_ms)) {
         PyErr_Format(PyExc_TypeError, "not the settings and pauses of a queue: %R", row);
         return NULL;
     }
-    int is_plain = !PyDict_GET_SIZE(settings) && !PyTuple_GET_SIZE(paused);
+    int is_plain = !PyDict_GET_SIZE(settings) && !PyTuple_GET_SIZE(paused) && !PyDict_GET_SIZE(set_ms);
     if (is_plain && applied == last_applied) return Py_NewRef(last_texts);
-    PyObject *texts = PyObject_CallFunctionObjArgs(queue_texts, settings, applied, paused, NULL);
+    PyObject *texts = PyObject_CallFunctionObjArgs(queue_texts, settings, applied, paused, set_ms, NULL);
     if (texts && !is_a(texts, &PyBytes_Type)) Py_CLEAR(texts);
     if (texts && is_plain) {
         Py_XSETREF(last_applied, Py_NewRef(applied));
@@ -249,7 +249,9 @@ static void put_queue(Buffer *b, PyObject *row) {
     read_numbers(b, OF(row, QUEUE_ROW_COUNTS), numbers + COUNTS_AT, 0, COUNTS);
     unsigned long long bits = 0;
     for (unsigned i = 0; i < BITS; i++) bits = bits << 1 | (numbers[i] != 0);
-    put_big_endian(b, QUEUE_VERSION, 1);
+    PyObject *set_ms = OF(row, QUEUE_ROW_SET_MS);
+    int is_dated = PyDict_Check(set_ms) && PyDict_GET_SIZE(set_ms);
+    put_big_endian(b, is_dated ? DATED_QUEUE_VERSION : QUEUE_VERSION, 1);
     put_big_endian(b, bits, 8);
     for (unsigned i = 0; i < BITS && !b->failed; i++) {
         if (numbers[i] < 0) refuse(b, "a number of a queue is negative", row);

@@ -100,6 +100,7 @@ def _list(
         "exists": state.exists(queue.name),
         "settings": asdict(queue.spec),
         "own": dict(queue.settings),
+        "own_since_ms": dict(queue.set_ms),
         "paused": sorted(queue.paused),
         "bytes": queue.size_bytes,
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,

@@ -98,6 +98,8 @@ class Listing(TypedDict):
     pulled: bool
     own: dict[str, Any]
     """The settings that were set live, by their names."""
+    own_since_ms: dict[str, _Ms]
+    """When each of them was set. Not those from before feature level 2."""
     exists: bool
     settings: dict[str, Any]
     paused: list[str]

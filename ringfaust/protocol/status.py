@@ -18,6 +18,25 @@ Kind = Literal["queue", "worker"]
 RATES = ("added", "acked", "evicted", "expired", "dead")
 """The counts of which a row has rates."""
 
+
+def time_to_overwrite_s(ready: int, ring_size: int, rates: Mapping[str, float]) -> float | None:
+    """How long until arrivals push out the oldest ready message, at these rates.
+
+    Args:
+        ready: how many messages are ready.
+        ring_size: how many may be; -1: no limit.
+        rates: by name, see `RATES`: a second.
+
+    Returns:
+        None if it has no ring or no ready message, or no more messages come than leave.
+    """
+    left = sum(rates.get(name, 0.0) for name in ("acked", "expired", "dead"))
+    growth = rates.get("added", 0.0) - left
+    if not ready or ring_size <= 0 or growth <= 0:
+        return None
+    return max(ring_size - ready + 1, 1) / growth
+
+
 CAUGHT_UP_RECORDS = 10_000
 """A standby that has the changelog but for so many records is caught up: to apply them takes less
 than a second (R127)."""

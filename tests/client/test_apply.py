@@ -131,6 +131,21 @@ async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker
         ({"routes": [{}]}, "routes"),
         ({"routes": [{"topic": "t", "queue": 3}]}, "routes"),
         ({**content(), "queues": {"q": 3}}, "queues"),
+        ({**content(), "queues": {"q": {"ring_sise": 3}}}, "ring_sise"),
+        ({**content(), "queues": {"q": {"ring_size": -7}}}, "ring_size"),
+        ({"routes": [{"topic": "a b", "queue": "q"}]}, "routes.0.topic: 'a b' is not a valid"),
+        ({"routes": [{"topic": "t", "queue": "{kye}"}]}, "did you mean '{key}'"),
+        ({"routes": [{"topic": "t", "queue": "{key"}]}, "routes.0.queue: .* unmatched brace"),
+        ({"routes": [{"topic": "ringfaust.dead", "queue": "q"}]}, "this application's own topics"),
+        (
+            {
+                "routes": [
+                    {"topic": "a", "queue": "x.{key}"},
+                    {"topic": "b", "queue": "x.fixed", "hop": "always"},
+                ]
+            },
+            "routes.1.hop: .* can name the same queue",
+        ),
         (content(**{f"q{number}": {"ring_size": 1} for number in range(20_000)}), "limit is"),
     ],
 )

@@ -27,6 +27,31 @@ async def test_every_partition_takes_it_up_and_repeats_change_nothing() -> None:
             assert broker.counts("orders").added == 1
 
 
+async def test_from_level_2_on_a_queue_says_since_when_its_settings_are_set_live() -> None:
+    with MemoryBroker(CONTENT, partitions=1) as broker:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.configure("orders", {"ring_size": 5})
+            before = await admin.queue("orders")
+            assert (before.own, before.own_since_ms) == ({"ring_size": 5}, {})
+
+            await admin.raise_level(2)
+            await admin.configure("orders", {"dedup_window": 60})
+            first_ms = (await admin.queue("orders")).own_since_ms
+            assert first_ms.keys() == {"dedup_window"}, "when the other was set is not known"
+
+            broker.clock.advance(5)
+            await admin.configure("orders", {"ring_size": 6})
+            both_ms = (await admin.queue("orders")).own_since_ms
+            assert both_ms["dedup_window"] == first_ms["dedup_window"]
+            assert both_ms["ring_size"] >= both_ms["dedup_window"] + 5_000
+
+            await admin.configure("orders", {"ring_size": None})
+            assert (await admin.queue("orders")).own_since_ms == first_ms
+
+            await admin.create_queue("new", {"ring_size": 1})
+            assert (await admin.queue("new")).own_since_ms.keys() == {"ring_size"}
+
+
 async def test_a_level_that_no_worker_supports_is_refused() -> None:
     with MemoryBroker(CONTENT, partitions=1) as broker:
         async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

@@ -22,9 +22,9 @@ from ringfaust.config import (
 )
 from ringfaust.config import worker as worker_config
 from ringfaust.config.documents import FILE_BYTES, shipped
-from ringfaust.config.routes import conflict
 from ringfaust.core.settings import STORED_NAMES, WRITTEN_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.route_checks import CheckedRoute, conflict
 
 SECRET = "hunter2"
 
@@ -185,7 +185,7 @@ def test_records_take_the_hop_only_if_necessary(queue, hop, partitions, needs):
     ],
 )
 def test_routes_that_would_split_a_queue_conflict(one, other, clash):
-    routes = RouteConfig(topic="a", queue=one), RouteConfig(topic="b", queue=other)
+    routes = CheckedRoute("a", one), CheckedRoute("b", other)
     assert conflict(*routes, partitions=4) is clash
     assert conflict(*reversed(routes), partitions=4) is clash
     assert not conflict(*routes, partitions=1)

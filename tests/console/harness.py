@@ -70,7 +70,7 @@ def queue_details(queue: str, **counts: int) -> QueueDetails:
     return QueueDetails(
         queue=queue, partition=0, also_in=(), counts=dict.fromkeys(COUNTS, 0) | counts,
         settings={"ring_size": 10, "durable": True, "redelivery_multiplier": 1.0, "evict": "head"},
-        own={},
+        own={}, own_since_ms={},
         paused=(), pulled=True, size_bytes=0, oldest_ms=0, consumers=(),
     )  # fmt: skip
 

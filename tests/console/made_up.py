@@ -102,6 +102,7 @@ def _details(row: QueueStatus) -> QueueDetails:
     return QueueDetails(
         queue=row.queue, partition=row.partition, also_in=(),
         counts=dict.fromkeys(COUNTS, 0) | row.counts.as_dict(), settings=settings, own={},
+        own_since_ms={},
         paused=row.paused, pulled=True, size_bytes=row.size_bytes,  # type: ignore[arg-type]
         oldest_ms=row.oldest_ms, consumers=consumers,
     )  # fmt: skip

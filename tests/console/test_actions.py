@@ -21,34 +21,34 @@ from ringfaust.core.catalog import Configuration
 from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
 
 Q = {"queue": "orders"}
-M = Q | {"id": "m 1"}
+M = Q | {"message": "m 1"}
 ACTIONS = [
-    ("/queue/pause", Q | {"what": "dispatch"}, call.pause("orders", "dispatch")),
-    ("/queue/pause", Q | {"what": "pulling"}, call.pause("orders", "pulling")),
-    ("/queue/resume", Q | {"what": "dispatch"}, call.resume("orders", "dispatch")),
-    ("/queue/resume", Q | {"what": "pulling"}, call.resume("orders", "pulling")),
-    ("/queue/purge", Q, call.purge("orders")),
-    ("/queue/delete", Q, call.delete_queue("orders")),
-    ("/queue/set", Q | {"set-ring_size": "25"}, call.configure("orders", {"ring_size": 25})),
-    ("/queue/set", Q | {"set-durable": "false"}, call.configure("orders", {"durable": False})),
+    ("/queue/pause", Q | {"what": "dispatch"}, call.pause(queue="orders", what="dispatch")),
+    ("/queue/pause", Q | {"what": "pulling"}, call.pause(queue="orders", what="pulling")),
+    ("/queue/resume", Q | {"what": "dispatch"}, call.resume(queue="orders", what="dispatch")),
+    ("/queue/resume", Q | {"what": "pulling"}, call.resume(queue="orders", what="pulling")),
+    ("/queue/purge", Q, call.purge(**Q)),
+    ("/queue/delete", Q, call.delete_queue(**Q)),
+    ("/queue/set", Q | {"set-ring_size": "25"}, call.configure(**Q, settings={"ring_size": 25})),
+    ("/queue/set", Q | {"set-durable": "false"}, call.configure(**Q, settings={"durable": False})),
     (
         "/queue/set",
         Q | {"set-ring_size": "10", "set-redelivery_multiplier": "1.5", "set-evict": "oldest"},
-        call.configure("orders", {"redelivery_multiplier": 1.5, "evict": "oldest"}),
+        call.configure(**Q, settings={"redelivery_multiplier": 1.5, "evict": "oldest"}),
     ),
-    ("/queue/move", Q | {"to": "parked", "most": "7"}, call.move_oldest("orders", "parked", 7)),
-    ("/message/remove", M, call.remove("orders", "m 1")),
-    ("/message/move", M | {"to": " parked "}, call.move("orders", "m 1", "parked")),
-    ("/message/deliver-now", M, call.deliver_now("orders", "m 1")),
-    ("/message/cancel", M, call.cancel_scheduled("orders", "m 1")),
-    ("/consumer/close", Q | {"consumer": "c"}, call.close_consumer("orders", "c")),
-    ("/xid/commit", {"xid": "x-1"}, call.commit_xid("x-1")),
-    ("/xid/rollback", {"xid": "x-1"}, call.rollback_xid("x-1")),
-    ("/partition/retry", {"partition": "2"}, call.retry_partition("2", by="console")),
+    ("/queue/move", Q | {"to": "parked", "most": "7"}, call.move_oldest(**Q, to="parked", most=7)),
+    ("/message/remove", M, call.remove(**M)),
+    ("/message/move", M | {"to": " parked "}, call.move(**M, to="parked")),
+    ("/message/deliver-now", M, call.deliver_now(**M)),
+    ("/message/cancel", M, call.cancel_scheduled(**M)),
+    ("/consumer/close", Q | {"consumer": "c"}, call.close_consumer(**Q, consumer="c")),
+    ("/xid/commit", {"xid": "x-1"}, call.commit_xid(xid="x-1")),
+    ("/xid/rollback", {"xid": "x-1"}, call.rollback_xid(xid="x-1")),
+    ("/partition/retry", {"partition": "2"}, call.retry_partition(partition="2", by="console")),
     (
         "/partition/skip",
         {"partition": "2", "at": "orders/2/7"},
-        call.skip_record("2", "orders/2/7", by="console"),
+        call.skip_record(partition="2", at="orders/2/7", by="console"),
     ),
 ]
 
@@ -101,9 +101,16 @@ async def test_a_refusal_is_said_in_a_sentence(console: Console) -> None:
         ("/queue/set", Q | {"set-ring_size": "many"}, "a whole number is needed"),
         ("/queue/set", Q | {"set-durable": "maybe"}, "true or false"),
         ("/queue/set", Q | {"set-redelivery_multiplier": "x"}, "a number is needed"),
+        ("/queue/move", Q | {"to": "parked", "most": "x"}, "it must be a valid integer"),
+        ("/queue/pause", Q | {"what": "everything"}, "what = "),
+        ("/queue/purge", {"queue": "q" * 2_000}, "queue = "),
         ("/queue/set", Q | {"set-ring_size": "10"}, "No setting of orders was changed"),
-        ("/queue/move", Q | {"to": "parked", "most": "0"}, "from 1 to 10,000"),
-        ("/queue/move", Q | {"to": "parked", "most": "99999"}, "from 1 to 10,000"),
+        ("/queue/move", Q | {"to": "parked", "most": "0"}, "greater than or equal to 1"),
+        (
+            "/queue/move",
+            Q | {"to": "parked", "most": "99999"},
+            "less than or equal to 10000",
+        ),
     ],
 )
 async def test_a_mistake_changes_nothing(
@@ -119,7 +126,7 @@ async def test_a_form_without_a_field_is_refused(console: Console) -> None:
     await console.log_in()
     answer = await console.post("/message/remove", Q)
     assert answer.status == 400
-    assert "id is empty" in await answer.text()
+    assert "message is empty" in await answer.text()
 
 
 async def test_failures_have_a_page_of_their_own(console: Console) -> None:

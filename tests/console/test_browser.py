@@ -271,7 +271,7 @@ def _steer_messages(browser: Browser, live: Live) -> None:
     browser.open("/queue?name=orders")
     browser.until(lambda: browser.driver.refresh() or "m-2" in browser.text("#messages"), "m-2")
     assert "<b>bold</b>" in browser.run("return document.querySelector('#messages').textContent")
-    browser.press("/message/remove", id="m-1")
+    browser.press("/message/remove", message="m-1")
     live.done("Message m-1 was removed")
     browser.open("/message?queue=orders&id=m-2")
     browser.until_shown("Entered the queue from in/0/", "#trace")
@@ -280,9 +280,9 @@ def _steer_messages(browser: Browser, live: Live) -> None:
     live.done("Message m-2 was moved from orders to parked")
     browser.open("/queue?name=orders&state=scheduled")
     browser.until(lambda: browser.driver.refresh() or "s-2" in browser.text("#messages"), "s-2")
-    browser.press("/message/deliver-now", id="s-1")
+    browser.press("/message/deliver-now", message="s-1")
     live.done("Message s-1 is due now")
-    browser.press("/message/cancel", id="s-2")
+    browser.press("/message/cancel", message="s-2")
     live.done("Message s-2 was cancelled")
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 
 from generate.files import FILES, ROOT
+from generate.versions import VERSIONED
+from ringfaust import __version__
+
+_NAMED = re.compile(r"\bringfaust(?:[-_]\w+)?[:-](\d+\.\d+\.\d+)")
+"""An image, a wheel or an sdist of a version."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -16,3 +24,15 @@ def test_no_file_is_left_of_what_was_generated() -> None:
     folders = [ROOT / "docs/schemas", ROOT / "docs/contracts"]
     found = {path.relative_to(ROOT).as_posix() for folder in folders for path in folder.iterdir()}
     assert found <= {*FILES}
+
+
+def test_no_file_names_another_version_or_is_forgotten() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md", "*.yaml", "*.yml", "*.toml", "*.txt", "*Dockerfile*"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    names = {*listed.stdout.split()} - {"CHANGELOG.md"}
+    found = {name: set(_NAMED.findall((ROOT / name).read_text("utf-8"))) for name in names}
+    named = {name: versions for name, versions in found.items() if versions}
+    assert named.keys() <= {*VERSIONED}
+    assert set().union(*named.values()) == {__version__}

@@ -50,6 +50,7 @@ queues = st.builds(
     paused=st.lists(texts, max_size=2).map(tuple), wake_ms=numbers, expiring=numbers,
     attached=numbers, departures=tuples(2), size_bytes=numbers, non_persistent=numbers,
     groups=st.just(()) | tuples(3), sent_bounds=tuples(2),
+    set_ms=st.dictionaries(texts, numbers, max_size=2),
 )  # fmt: skip
 timed = st.builds(timed_key, times, counts)
 tables = (
@@ -91,6 +92,7 @@ def test_queues_that_share_their_settings(functions: Any) -> None:
         "d": one._replace(paused=("dispatch",)),
         "e": one._replace(applied={"ring_size": 4}),
         "f": one,
+        "g": one._replace(set_ms={"ring_size": 5}),
     }
     table = (Kind.QUEUE, "", 0, rows)
     assert functions.encode_writes([table]) == rows_of([table])

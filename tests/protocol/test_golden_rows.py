@@ -316,7 +316,8 @@ def test_a_row_without_a_version_is_read(golden: Golden) -> None:
 @by_row
 def test_a_row_of_a_newer_version_is_refused(golden: Golden) -> None:
     kind, first = golden.row[0], golden.raw[0]
-    known = 2 if kind in (Kind.CLOCK, Kind.OPERATION, Kind.UNFINISHED, Kind.XID) else first & 0x3F
+    newest = {Kind.CLOCK: 2, Kind.OPERATION: 2, Kind.QUEUE: 3, Kind.UNFINISHED: 2, Kind.XID: 2}
+    known = newest.get(kind, first & 0x3F)
     for version in (known + 1, 63):
         newer = bytes((first & 0xC0 | version,)) + golden.raw[1:] + b"and more"
         with pytest.raises(UnknownRowVersion) as caught:
@@ -381,6 +382,20 @@ def test_a_queue_with_a_dedup_window_stores_its_bounds() -> None:
     )  # fmt: skip
     assert write_value(Kind.QUEUE, row) == raw + b'[{},{"dedup_window":5},[]]'
     assert read_value(Kind.QUEUE, raw + b'[{},{"dedup_window":5},[]]') == row
+
+
+def test_a_queue_with_dated_settings_has_version_3() -> None:
+    none = (0,) * 12
+    row = QueueRow(
+        {"ring_size": 3}, {"ring_size": 3}, none, none[:10], 4, 0, (), (), 0, 0, 0, (0, 0), 0, 0,
+        (1, 0, 0), set_ms={"ring_size": 1_700_000_000_000},
+    )  # fmt: skip
+    raw = bytes.fromhex("8380400000000000" "00") + b"".join(
+        number.to_bytes(8, "big") for number in (4, 1)
+    )  # fmt: skip
+    raw += b'[{"ring_size":3},{"ring_size":3},[],{"ring_size":1700000000000}]'
+    assert write_value(Kind.QUEUE, row) == raw
+    assert read_value(Kind.QUEUE, raw) == row
 
 
 def test_rows_of_a_queue_from_before_groups_were_counted() -> None:

@@ -40,7 +40,8 @@ def create_stage(work: Work, stage: Stage) -> None:
 def configure_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Change settings of a queue; the stages that follow do what they demand (R90)."""
     given, settings = stage.args
-    queues.configure(queue, settings, work.state.catalog.spec(queue.name, settings))
+    spec = work.state.catalog.spec(queue.name, settings)
+    queues.configure(work, queue, given, settings, spec)
     work.effects.append(e.Configured(queue.name, given, False))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ringfaust.core import effects as e
@@ -38,6 +38,7 @@ APPLY, RAISE_LEVEL = "apply", "raise level"
 def create(work: Work, name: str, settings: dict[str, object]) -> Queue:
     """Create a queue with settings of its own, which are valid (R90)."""
     queue = work.state.create(name, settings)
+    _date(work, queue, settings)
     queue.applied = None
     return queue
 
@@ -149,10 +150,32 @@ def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
     _take_up(work, queue, applied)
 
 
-def configure(queue: Queue, settings: dict[str, object], spec: QueueSpec) -> None:
-    """Apply new settings (R90). `settings`: those set at runtime, all of which `spec` contains."""
+def configure(
+    work: Work,
+    queue: Queue,
+    given: Iterable[str],
+    settings: dict[str, object],
+    spec: QueueSpec,
+) -> None:
+    """Apply new settings (R90).
+
+    Args:
+        work: the batch.
+        queue: their queue.
+        given: the names of those that change.
+        settings: all that are set at runtime, which `spec` contains.
+        spec: what results.
+    """
     queue.settings = settings
+    _date(work, queue, given)
     queue.use_spec(spec)
+
+
+def _date(work: Work, queue: Queue, given: Iterable[str]) -> None:
+    """Note when settings were set (R90), if the feature level allows that (R129)."""
+    if work.state.level >= levels.DATES_SETTINGS:
+        known = {**queue.set_ms, **dict.fromkeys(given, work.now)}
+        queue.set_ms = {name: known[name] for name in queue.settings if name in known}
 
 
 def fit(work: Work, queue: Queue) -> None:

@@ -2,7 +2,8 @@
 
 Version 1 is JSON. Version 2 has a bit for each number, then the numbers that are not zero, the
 round-robin cursors, and the settings and pauses in JSON: most numbers are zero, and thousands of
-queues share the same settings.
+queues share the same settings. Version 3 adds to the JSON when settings were set live; only queues
+that know it have it, and only from feature level 2 on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ringfaust.protocol.stored_rows.version import body_start, to_json
 
 VERSION = 2
 VERSION_BYTE = 0x80 + VERSION
+DATED_VERSION = 3
+DATED_VERSION_BYTE = 0x80 + DATED_VERSION
 _KNOWN = 4_096
 """Texts and sets of bits that are cached: few differ."""
 
@@ -49,10 +52,11 @@ def write_queue(row: QueueRow) -> bytes:
             bits |= 1
             known.append(number)
     bits <<= BITS - len(numbers)
-    raw = _layout(len(known)).pack(VERSION_BYTE, bits, *known)
+    version = DATED_VERSION_BYTE if row.set_ms else VERSION_BYTE
+    raw = _layout(len(known)).pack(version, bits, *known)
     if cursors:
         raw += b"".join([_CURSOR.pack(*cursor) for cursor in cursors])
-    return raw + queue_texts(row.settings, row.applied, row.paused)
+    return raw + queue_texts(row.settings, row.applied, row.paused, row.set_ms)
 
 
 @lru_cache(BITS)
@@ -62,15 +66,20 @@ def _layout(count: int) -> Struct:
 
 
 def queue_texts(
-    settings: Mapping[str, object], applied: Mapping[str, object], paused: tuple[str, ...]
+    settings: Mapping[str, object],
+    applied: Mapping[str, object],
+    paused: tuple[str, ...],
+    set_ms: Mapping[str, int],
 ) -> bytes:
     """The settings and pauses of a queue, in JSON."""
-    return _texts(tuple(settings.items()), tuple(applied.items()), paused)
+    dates = tuple(set_ms.items())
+    return _texts(tuple(settings.items()), tuple(applied.items()), paused, dates)
 
 
 @lru_cache(_KNOWN)
-def _texts(settings: _Items, applied: _Items, paused: tuple[str, ...]) -> bytes:
-    return to_json([dict(settings), dict(applied), paused]).encode()
+def _texts(settings: _Items, applied: _Items, paused: tuple[str, ...], dates: _Items) -> bytes:
+    texts = [dict(settings), dict(applied), paused]
+    return to_json([*texts, dict(dates)] if dates else texts).encode()
 
 
 def read_queue(raw: bytes) -> QueueRow:
@@ -79,8 +88,8 @@ def read_queue(raw: bytes) -> QueueRow:
     Raises:
         UnknownRowVersion: a newer ringfaust wrote it.
     """
-    if not raw or raw[0] != VERSION_BYTE:
-        return _as_queue(json.loads(raw[body_start(raw, "QUEUE", VERSION) :]))
+    if not raw or raw[0] not in (VERSION_BYTE, DATED_VERSION_BYTE):
+        return _as_queue(json.loads(raw[body_start(raw, "QUEUE", DATED_VERSION) :]))
     places = _places(int.from_bytes(raw[1:9], "big"))
     numbers = [0] * BITS
     for place, number in zip(places, unpack_from(f">{len(places)}Q", raw, 9), strict=True):
@@ -90,7 +99,7 @@ def read_queue(raw: bytes) -> QueueRow:
     for _ in range(numbers[CURSORS_AT]):
         cursors.append(_CURSOR.unpack_from(raw, at))
         at += _CURSOR.size
-    settings, applied, paused = _read_texts(raw[at:])
+    settings, applied, paused, set_ms = _read_texts(raw[at:])
     return QueueRow(
         settings, applied, tuple(numbers[COUNTS_AT : COUNTS_AT + _COUNTS]),
         tuple(numbers[LEVELS_AT : LEVELS_AT + PRIORITIES]), numbers[SEQUENCE_AT],
@@ -98,7 +107,7 @@ def read_queue(raw: bytes) -> QueueRow:
         numbers[ATTACHED_AT], (numbers[DEPARTURES_AT], numbers[DEPARTURES_AT + 1]),
         numbers[SIZE_AT], numbers[NON_PERSISTENT_AT],
         tuple(numbers[GROUPS_AT : GROUPS_AT + 3]) if numbers[GROUPS_AT] else (),
-        (numbers[SENT_BOUNDS_AT], numbers[SENT_BOUNDS_AT + 1]),
+        (numbers[SENT_BOUNDS_AT], numbers[SENT_BOUNDS_AT + 1]), set_ms,
     )  # fmt: skip
 
 
@@ -109,10 +118,10 @@ def _places(bits: int) -> tuple[int, ...]:
 
 
 @lru_cache(_KNOWN)
-def _read_texts(raw: bytes) -> tuple[dict[str, object], dict[str, object], tuple[str, ...]]:
-    """Settings, applied settings and pauses. Nobody changes them: a queue gets new ones."""
-    settings, applied, paused = json.loads(raw)
-    return settings, applied, tuple(paused)
+def _read_texts(raw: bytes) -> tuple[Any, Any, tuple[str, ...], Any]:
+    """Settings, applied settings, pauses and dates. Nobody changes them: a queue gets new ones."""
+    settings, applied, paused, *dates = json.loads(raw)
+    return settings, applied, tuple(paused), dates[0] if dates else {}
 
 
 def _as_queue(fields: Any) -> QueueRow:

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from ringfaust.core.model import HELD_STATES, TOTALS, Counts
 from ringfaust.core.patterns import Pattern, is_pattern
-from ringfaust.core.queue import Queue
+from ringfaust.protocol.status import time_to_overwrite_s
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.partition.numbers import Histogram
 from ringfaust.worker.partition.work import PartitionWork
@@ -204,15 +204,18 @@ class WorkerMetrics:
     async def _overwrite(self, found: Iterable[_Found]) -> Metric:
         times: list[tuple[str, float]] = []
         for work, name, _ in found:
-            await asyncio.sleep(0)  # a queue may have to be read first
-            if work not in self._numbers.works():
+            if (rates := work.numbers.rates.get(name)) is None:
                 continue
-            queue = work.state.queue(name)
-            if queue and (seconds := _time_to_overwrite_s(queue, work.wall_ms())) is not None:
+            await asyncio.sleep(0)  # a queue may have to be read first
+            queue = work.state.queue(name) if work in self._numbers.works() else None
+            if queue is None:
+                continue
+            ready, ring_size = queue.counts.ready, queue.spec.ring_size
+            if (seconds := time_to_overwrite_s(ready, ring_size, rates)) is not None:
                 times.append((name, seconds))
         return gauge(
             "ringfaust_time_to_overwrite_seconds",
-            "How long a message stays in the ring, at the rate at which the ready ones have come.",
+            "How long until arrivals push out the oldest message, at the present rates.",
             "queue", times,
         )  # fmt: skip
 
@@ -327,12 +330,3 @@ def _evicted(found: Iterable[_Found]) -> Metric:
             if (messages := of_queues.get(name))
         ],
     )
-
-
-def _time_to_overwrite_s(queue: Queue, now_ms: int) -> float | None:
-    """The span of the ready messages, extended to a full ring; None if that is not known."""
-    ready, ring_size = queue.counts.ready, queue.spec.ring_size
-    if not ready or ring_size <= 0:
-        return None
-    span_s = max(now_ms - queue.lowest().enqueued_ms, 0) / 1000
-    return span_s * ring_size / ready

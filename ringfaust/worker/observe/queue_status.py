@@ -63,6 +63,7 @@ class PartitionStatus:
         self._order: deque[str] = deque()
         """The queues that wait for a row, the first for longest."""
         self._active: dict[str, _Active] = {}
+        work.numbers.rates = {}
         self._seen: set[str] = set()
         """The queues that the count has found in this pass."""
         self._revision = -1
@@ -145,6 +146,7 @@ class PartitionStatus:
                 self.changed([name])
             else:
                 del self._active[name]
+                self.work.numbers.rates.pop(name, None)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -158,6 +160,7 @@ class PartitionStatus:
         row: QueueRow | None = self.work.state.write_set.store.get((Kind.QUEUE, "", 0, name))
         if row is None and name not in self._declared:
             self._active.pop(name, None)
+            self.work.numbers.rates.pop(name, None)
             return None if self._marks.pop(name, None) is None else (queue_key(name), None)
         state = self._state(name, row)
         before = self._active.get(name)
@@ -171,6 +174,10 @@ class PartitionStatus:
             return None
         self._marks[name] = mark
         self._active[name] = _Active(now_s, counts, bool(rates))
+        if rates:
+            self.work.numbers.rates[name] = rates
+        else:
+            self.work.numbers.rates.pop(name, None)
         value = write_queue_status(
             state,
             partition=self.work.number,

@@ -85,6 +85,8 @@ class PartitionNumbers:
         self.commit_s = Histogram(COMMIT_BOUNDS_S)
         self.holding: Holding | None = None
         """As it was counted in the background; None: not yet."""
+        self.rates: dict[str, Mapping[str, float]] = {}
+        """By queue: those of its row of the status topic, if it has any."""
         self._changed: set[str] = set()
 
     def commit(

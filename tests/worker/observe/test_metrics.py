@@ -73,6 +73,13 @@ class World:
         counting.cancel()
 
 
+def busy(queues: ManyQueues) -> PartitionNumbers:
+    """The numbers of a partition whose queues all have rates."""
+    found = PartitionNumbers()
+    found.rates = {name: {"added": 1.0} for name, _ in queues.rows}
+    return found
+
+
 def samples(body: bytes) -> dict[tuple[str, ...], float]:
     """By name and label values: the value."""
     return {
@@ -147,8 +154,10 @@ async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
         ("ringfaust_queue_messages", "q", "delivering"): 0,
         ("ringfaust_queue_messages", "q", "scheduled"): 0,
         ("ringfaust_queue_evicted_messages_total", "q", "overflow"): 2,
-        ("ringfaust_time_to_overwrite_seconds", "q"): 4,
-    }
+    }, "its ring is idle"
+    world.works[0].numbers.rates["q"] = {"added": 0.5, "acked": 0.25}
+    found = samples(await world.metrics.detailed(["overwrite"], "#"))
+    assert found["ringfaust_time_to_overwrite_seconds", "q"] == 4
     body = await world.metrics.detailed(["messages"], "nowhere")
     assert samples(body) == {("ringfaust_detailed_truncated",): 0}
     found = samples(await world.metrics.detailed(["transitions"], "*.q"))
@@ -170,12 +179,12 @@ class ManyQueues:
     def __init__(self, count: int) -> None:
         row = SimpleNamespace(counts=(60, 5, 1, 166, 0, 100, 0, 0, 0, 0, 0, 0))
         self.reads = 0
-        self._rows = [(f"departures.airport-{n:06}", row) for n in range(count)]
+        self.rows = [(f"departures.airport-{n:06}", row) for n in range(count)]
 
     def stored_queues(self, after: str | None, most: int) -> list[tuple[str, Any]]:
         self.reads += 1
         start = 0 if after is None else int(after.rpartition("-")[2]) + 1
-        return self._rows[start : start + most]
+        return self.rows[start : start + most]
 
 
 async def test_the_count_leaves_a_partition_that_is_revoked_while_it_counts_another(
@@ -209,7 +218,8 @@ async def test_a_partition_that_is_revoked_while_queues_are_looked_up_is_left_ou
         state = SimpleNamespace(
             stored_queues=Mock(side_effect=stored), queue=Mock(return_value=None)
         )
-        return SimpleNamespace(number=number, numbers=PartitionNumbers(), state=state)
+        found = busy(ManyQueues(numbers._ROWS))
+        return SimpleNamespace(number=number, numbers=found, state=state)
 
     staying, revoked = partition(number), partition(1 - number)
     world = World(staying)
@@ -237,7 +247,7 @@ async def test_others_run_between_the_queues_that_a_scrape_reads() -> None:
 
     queues = ManyQueues(1_000)
     state = SimpleNamespace(stored_queues=stored, queue=read)
-    work = SimpleNamespace(number=0, numbers=PartitionNumbers(), state=state)
+    work = SimpleNamespace(number=0, numbers=busy(queues), state=state)
     families = ["messages", "transitions", "evicted", "overwrite"]
     asked = asyncio.ensure_future(World(work).metrics.detailed(families, "#"))
     while not asked.done():

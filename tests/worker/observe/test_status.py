@@ -141,7 +141,9 @@ async def test_a_queue_is_published_when_it_changes_and_once_more_when_it_stops(
     work.send("q", "f")
     work.now_ms += 60_000  # the clock may jump
     assert (await world.tick())["q"]["rates"] == {"added": 1.0, "evicted": 1.0}
+    assert work.numbers.rates == {"q": {"added": 1.0, "evicted": 1.0}}, "metrics have the same"
     assert (await world.tick())["q"]["rates"] == {}
+    assert work.numbers.rates == {}
     assert await world.tick() == {}
     await world.count()
     assert await world.tick() == {}
