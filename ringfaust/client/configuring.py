@@ -86,11 +86,20 @@ async def configuration_log(connection: Connection) -> ConfigurationLog:
 
     Raises:
         NotApplied: the topic does not exist.
+        NoAnswer: it could not be read within `timeout_ms`.
     """
     topic = connection.topic(Role.CONFIGURATION)
     consumer = connection.brokers.consumer(**OPTIONS)
     try:
-        found = await read_configurations(consumer, topic)
+        async with asyncio.timeout(connection.timeout_ms / 1000) as limit:
+            found = await read_configurations(consumer, topic)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise NoAnswer(
+            f"the brokers at {connection.servers} have not answered within "
+            f"{connection.timeout_ms} ms; check that they run"
+        ) from None
     finally:
         await stop(consumer)
     if found is None:

@@ -99,9 +99,8 @@ class Connection:
         self.timeout_ms = options.get("timeout_ms", 60_000)
         if self.timeout_ms < 1:
             raise BadArgument(f"timeout_ms must be 1 or more, not {self.timeout_ms}")
-        self.brokers = brokers_of(
-            options.get("bootstrap_servers", "127.0.0.1:9092"), options.get("client_options", {})
-        )
+        self.servers = options.get("bootstrap_servers", "127.0.0.1:9092")
+        self.brokers = brokers_of(self.servers, options.get("client_options", {}))
         self.partitions: frozenset[int] = frozenset()
         """The partitions of the application's topics; filled by `listen`."""
         self._producer: AIOKafkaProducer | None = None

@@ -35,7 +35,7 @@ READS = frozenset({
 INSTEAD: Mapping[str, str] = {"browse": "browse_page", "raise_level": "feature_level"}
 """Methods without an operation, and the one to use. `ringfaust upgrade finish` raises the level,
 for good: it looks first whether all workers support that (R129)."""
-PAGE_BYTES = 1024 * 1024
+LIST_BYTES = 1024 * 1024
 """Most bytes of the items of a page. It exceeds them by one item at most, and has at least one."""
 _PAGED: Mapping[str, tuple[str, str | int]] = {
     "queues": ("queue", ""), "xids": ("xid", ""), "history": ("revision", -1),
@@ -117,7 +117,7 @@ def _page(items: list[Any], key: str, after: str | int, limit: int) -> dict[str,
     if not key:
         return {"items": items, "next": None}
     left = [each for each in items if each[key] > after]
-    room = PAGE_BYTES
+    room = LIST_BYTES
     for number, each in enumerate(left[:limit], 1):
         room -= len(json.dumps(each))
         if room <= 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import Admin, NoAnswer
+from ringfaust.client import Admin, NoAnswer, configuring
 
 
 async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +21,18 @@ async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPa
     async with asyncio.timeout(5):
         with pytest.raises(NoAnswer, match="check that the brokers run"):
             await admin.queues()
+
+
+@pytest.mark.parametrize("name", ["history", "feature_level"])
+async def test_what_was_applied_is_not_waited_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = Admin(bootstrap_servers="kafka-1:9092", timeout_ms=50)
+
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(configuring, "read_configurations", hang)
+    async with asyncio.timeout(5):
+        with pytest.raises(NoAnswer, match="brokers at kafka-1:9092 .* within 50 ms"):
+            await getattr(admin, name)()

@@ -20,7 +20,7 @@ from ringfaust.client.inspected import QueueSummary, XidDetails
 from ringfaust.client.resource import AsyncResource
 from ringfaust.console.api import MOST_BYTES
 from ringfaust.console.openapi import openapi
-from ringfaust.console.operations import INSTEAD, OPERATIONS, PAGE_BYTES
+from ringfaust.console.operations import INSTEAD, LIST_BYTES, OPERATIONS
 from ringfaust.core.catalog import Configuration
 from tests.console.harness import READ_TOKEN, TOKEN, Console, console_of, message_row, queue_row
 
@@ -151,7 +151,7 @@ async def test_what_was_applied_comes_in_pages_of_bounded_size(console: Console)
     after: int | None = -1
     while after is not None:
         answer = await (await get(console, f"/history?after={after}")).text()
-        assert len(answer) < PAGE_BYTES + 300_000
+        assert len(answer) < LIST_BYTES + 300_000
         page = json.loads(answer)
         found += [each["revision"] for each in page["items"]]
         after = page["next"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringfaust.errors import RingfaustError
 from tests.mutants.mutants import Mutant
-from tests.mutants.trial import HUNTERS
+from tests.mutants.trial import FIRST, HUNTERS
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("ringfaust", "tests")
@@ -23,12 +23,15 @@ class NoTrial(RingfaustError):
     """The hunters could not be run at all."""
 
 
-def hunt(mutant: Mutant | None, hunters: Sequence[str] = tuple(HUNTERS)) -> dict[str, str]:
+def hunt(
+    mutant: Mutant | None, hunters: Sequence[str] = tuple(HUNTERS), *, first: bool = False
+) -> dict[str, str]:
     """What each hunter found, by its name; empty where it found nothing.
 
     Args:
         mutant: None for the source as it is.
         hunters: which of `trial.HUNTERS`.
+        first: stop at the first that finds something.
 
     Raises:
         Stale: the mutant's snippet is not in the source.
@@ -40,6 +43,8 @@ def hunt(mutant: Mutant | None, hunters: Sequence[str] = tuple(HUNTERS)) -> dict
         if mutant is not None:
             mutant.apply(Path(folder, "ringfaust"))
         command = [sys.executable, "-m", "tests.mutants.trial", *hunters]
+        if first:
+            command.append(FIRST)
         try:
             done = subprocess.run(
                 command,
@@ -54,6 +59,8 @@ def hunt(mutant: Mutant | None, hunters: Sequence[str] = tuple(HUNTERS)) -> dict
         except subprocess.TimeoutExpired as late:
             said, died = (late.stdout or b"").decode(), "does not end"
     found = dict(line.split("\t", 1) for line in said.splitlines() if "\t" in line)
+    if first and any(found.values()):
+        return found
     missing = [name for name in hunters if name not in found]
     if missing and died != "does not end":
         raise NoTrial(f"the trial died: {died.strip()[-500:]}")

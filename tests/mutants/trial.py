@@ -22,6 +22,7 @@ from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import play
 from ringfaust.testing.scenario.reading import load
 
+FIRST = "--first"
 SEEDS = 120
 EXAMPLES = 60
 UNITS = (
@@ -76,7 +77,15 @@ def units() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def engine() -> Iterator[tuple[str, Callable[[], object]]]:
     """Tests of what the naive model meets too seldom or cannot judge, such as bounds."""
-    return _tests_of(("core/test_engine", "fuzz/test_bytes", "fuzz/test_work"))
+    return _tests_of(
+        (
+            "core/test_engine",
+            "core/test_bounds",
+            "fuzz/test_bytes",
+            "fuzz/test_work",
+            "fuzz/test_retained",
+        )
+    )
 
 
 def _tests_of(names: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -110,9 +119,12 @@ def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> s
 
 
 def main() -> None:
-    """Arguments: which hunters."""
-    for name in sys.argv[1:]:
-        print(f"{name}\t{_hunt(HUNTERS[name])}", flush=True)
+    """Arguments: which hunters, in order; `FIRST`: stop at the first that finds something."""
+    for name in [each for each in sys.argv[1:] if each != FIRST]:
+        found = _hunt(HUNTERS[name])
+        print(f"{name}\t{found}", flush=True)
+        if found and FIRST in sys.argv:
+            return
 
 
 if __name__ == "__main__":
