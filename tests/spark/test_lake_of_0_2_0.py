@@ -40,6 +40,7 @@ def _write(lake: BatchedLake) -> None:
 def test_a_lake_of_0_2_0_continues_as_a_new_one(spark: SparkSession, tmp_path: Path) -> None:
     with tarfile.open(FIXTURE) as stored:
         stored.extractall(tmp_path / "old", filter="data")
+    (tmp_path / "old/lake/state/checkpoints/events").mkdir(parents=True)  # it had no broker
     old = BatchedLake(spark, tmp_path / "old" / "lake")
     old.batch = FIRST - 1
     before = len(old.rows("queue_minutes"))
