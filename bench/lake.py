@@ -39,8 +39,8 @@ LINES = 1_000_000
 WARM_LINES = 40_000
 PARTITIONS = 4
 ROUNDS = 3
-GOAL = 0.27
-"""Of a bare copy, with gold."""
+GOAL = 40_000
+"""Lines a second, with gold, on two cores without other work."""
 FROM_MS = 1_760_054_400_000 - 1_250
 """Before midnight, half of the time that the lines cover: 100 of a partition in each ms."""
 TINY_LINES = 400
@@ -117,7 +117,7 @@ def _measure(broker: EmbeddedBroker, out: Console) -> float:
     asyncio.run(_fill(worker, LINES))
     lines = Table("round", "copy lines/s", "bronze + silver", "with gold", "of the copy")
     cores = Table("round", "copy µs/line", "bronze + silver", "with gold", "of the copy")
-    shares: list[float] = []
+    rates: list[float] = []
     with tempfile.TemporaryDirectory(prefix="ringfaust-bench-") as folder:
         most = lake.streams(folder, worker)[0].max_records
         for query in (
@@ -139,9 +139,9 @@ def _measure(broker: EmbeddedBroker, out: Console) -> float:
             if rows != LINES or closed < LINES // 2:
                 raise SystemExit(f"{rows} transitions of {LINES} lines, {closed} messages")
             copy, _, gold = costs
-            shares.append(copy.wall_s / gold.wall_s)
+            rates.append(LINES / gold.wall_s)
             walls = [f"{LINES / each.wall_s:,.0f}" for each in costs]
-            lines.add_row(str(round_ + 1), *walls, f"{shares[-1]:.2f}")
+            lines.add_row(str(round_ + 1), *walls, f"{copy.wall_s / gold.wall_s:.2f}")
             cpus = [f"{each.cpu_s / LINES * 1e6:.1f}" for each in costs]
             cores.add_row(str(round_ + 1), *cpus, f"{copy.cpu_s / gold.cpu_s:.2f}")
         tiny = [_tiny_batch(spark, worker, f"{folder}/gold-{ROUNDS - 1}") for _ in range(ROUNDS)]
@@ -150,16 +150,16 @@ def _measure(broker: EmbeddedBroker, out: Console) -> float:
     out.print(cores)
     out.print(f"a batch of {TINY_LINES} lines: {statistics.median(tiny):.1f} s")
     out.print(f"load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    return statistics.median(shares)
+    return statistics.median(rates)
 
 
 def main() -> None:
     """Run the benchmark on a broker of its own."""
     out = Console()
     with EmbeddedBroker() as broker:
-        share = _measure(broker, out)
-    out.print(f"median: {share:.2f} of a bare copy to Delta (goal {GOAL})")
-    sys.exit(share < GOAL)
+        rate = _measure(broker, out)
+    out.print(f"median with gold: {rate:,.0f} lines/s (goal {GOAL:,})")
+    sys.exit(rate < GOAL)
 
 
 if __name__ == "__main__":

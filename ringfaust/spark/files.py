@@ -35,12 +35,6 @@ class HadoopFolder:
         """The size of all files in the folder and below it."""
         return int(self._files.getContentSummary(self._path).getLength())
 
-    def local_path(self) -> str | None:
-        """The folder's path, or None if it is not on a local file system."""
-        if self._files.getScheme() != "file":
-            return None
-        return str(self._files.makeQualified(self._path).toUri().getPath())
-
     def numbers(self, subfolder: str = "") -> list[int]:
         """The files whose names are numbers: their numbers, in no order."""
         path = self._at(subfolder) if subfolder else self._path

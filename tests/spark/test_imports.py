@@ -6,12 +6,8 @@ import subprocess
 import sys
 
 DRIVER = ("ringfaust.spark.ring.command", "ringfaust.spark.lake.command")
-EXECUTOR = (
-    "ringfaust.protocol.partitioner",
-    "ringfaust.spark.lake.day_files",
-    "ringfaust.spark.ring.operator",
-)
-"""The modules of the functions and classes that tasks of the ring and the lake load."""
+EXECUTOR = ("ringfaust.protocol.partitioner", "ringfaust.spark.ring.operator")
+"""What tasks of the ring load. Those of the lake run no Python."""
 
 
 def imported(modules: tuple[str, ...], unwanted: str) -> list[str]:
@@ -27,16 +23,15 @@ def imported(modules: tuple[str, ...], unwanted: str) -> list[str]:
     return result.stdout.split()
 
 
-def test_the_tasks_that_write_to_kafka_need_aiokafka_and_the_lake_s_do_not() -> None:
+def test_the_tasks_that_write_to_kafka_need_aiokafka() -> None:
     """docs/architecture.md says so, and docs/spark.md what to install on executors."""
     for module in ("ringfaust.spark.ring.operator", "ringfaust.spark.backfill.write"):
         assert imported((module,), "aiokafka") != []
-    assert imported(("ringfaust.spark.lake.day_files",), "aiokafka") == []
 
 
 def test_a_driver_does_not_import_faust() -> None:
     assert imported(DRIVER, "faust") == []
 
 
-def test_executors_of_ring_and_lake_do_not_import_faust() -> None:
+def test_executors_of_the_ring_do_not_import_faust() -> None:
     assert imported(EXECUTOR, "faust") == []

@@ -82,4 +82,3 @@ def test_a_folder_holds_text_files(spark: SparkSession, tmp_path: Path) -> None:
     assert folder.numbers("sub") == [7]
     folder.delete("sub/7")
     assert folder.numbers("sub") == []
-    assert folder.local_path() == str(tmp_path / "new")

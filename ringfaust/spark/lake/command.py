@@ -28,8 +28,8 @@ from ringfaust.spark.stop import stop_requested
 _POLL_S = 1
 _DAYS_S = 60.0
 """How often to see whether the clock closes a day."""
-_OTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "ConcurrentTransactionException")
-"""What Spark says if a batch was completed, and Delta if it was committed, by another driver."""
+_OTHER_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
+"""What Spark says if a batch was completed by another driver."""
 _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 """And the producers' topics."""
 
@@ -149,7 +149,7 @@ def _other_drivers(root: str) -> Iterator[None]:
     try:
         yield
     except JobFailed as error:
-        if any(sign in str(error) for sign in _OTHER_DRIVER):
+        if _OTHER_DRIVER in str(error):
             raise LakeError(
                 root,
                 "is being written by another run of this command, which has overtaken this one: "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from ringfaust.protocol.lifecycle import BY, EVENT, EVENTS, STEP, TIME
-from ringfaust.spark.lake.tables import COUNTED, LakeTable
+from ringfaust.spark.lake.tables import LakeTable
+from ringfaust.spark.lake.views import COUNTED
 
 TABLES = {
     "bronze": "A row for each record, as it was read.",
@@ -14,7 +15,7 @@ TABLES = {
     "quarantine": "A row for each line or record that cannot be read.",
     "messages": "A row for each message of a queue, as of the last closing.",
     "deliveries": "A row for each delivery, as of the last closing.",
-    "queue_minutes": "A row for each queue and minute in which something happened.",
+    "queue_minutes": "A row for each queue, minute and batch with lines of it.",
     "queues": "A row for each queue, as it is now.",
     "scheduled": "A row for each message that waits for its time now.",
     "deletions": "A row for each deletion of a queue.",

@@ -1,37 +1,24 @@
 """Transitions → gold. Each batch is counted by minute; messages wait for the end of the day.
 
-`queue_minutes` and `queues` are merged with every batch. `messages` and `deliveries` are brought up
-to date by a closing (`lake.views`): in the first batch that contains a later day, or, if none
+Each batch is appended to `queue_minutes`. `messages` and `deliveries` are brought up to date by a
+closing (`lake.views`): in the first batch that contains a later day, or, if none
 comes, by the clock. So the work depends on the batch, on the day and on what the queues hold, not
 on the size of the tables.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.commits import all_supported
-from ringfaust.spark.lake.duckdb_engine import DuckDbEngine
-from ringfaust.spark.lake.engine import GoldEngine
-from ringfaust.spark.lake.spark_engine import SparkEngine
-from ringfaust.spark.lake.storage import find_storage
+from ringfaust.spark.lake.queries import GoldQueries
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
-from ringfaust.spark.lake.views import ENDED_ON, closing
-
-log = logging.getLogger(__name__)
-
-_ATTEMPTS = 20
-"""Each is lost to one commit of someone else, such as `ringfaust spark maintain`."""
-
+from ringfaust.spark.lake.views import ENDED_ON, closing_of
 
 CLOSING_DELAY = timedelta(minutes=10)
 """The clock closes a day this long after its end (UTC): the last lines are in the topic by then."""
@@ -50,11 +37,8 @@ def catch_up(spark: SparkSession, root: str, batch: int) -> None:
     progress = LakeProgress(spark, root, GOLD)
     _finish_closing(spark, root, progress)
     for number in range(progress.batch + 1, batch + 1):
-
-        def process(engine: GoldEngine, number: int = number) -> str:
-            return _process(engine, number, progress.note)
-
-        progress.complete(number, _retry(spark, root, number, process))
+        with closing(GoldQueries(spark, root)) as queries:
+            progress.complete(number, _process(queries, number, progress.note))
 
 
 def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
@@ -87,7 +71,7 @@ def _finish_closing(spark: SparkSession, root: str, progress: LakeProgress) -> N
     """Do a closing by the clock that has begun."""
     if progress.note.endswith(_CLOSING):
         batch = progress.batch
-        _retry(spark, root, batch, lambda engine: close(engine, batch))
+        close(GoldQueries(spark, root), batch)
         progress.complete(batch, _day(progress.note) + _CLOSED)
 
 
@@ -96,47 +80,23 @@ def _day(note: str) -> str:
     return note.removesuffix(_CLOSING).removesuffix(_CLOSED)
 
 
-def _retry(spark: SparkSession, root: str, batch: int, process: Callable[[GoldEngine], Any]) -> Any:
-    """Process a batch from its reads on until nobody else commits in between.
-
-    If a commit of Spark's fails for that reason, the job ends, and the next start repeats it.
-    """
-    for attempt in range(1, _ATTEMPTS + 1):
-        with contextlib.closing(open_engine(spark, root)) as engine:
-            try:
-                return process(engine)
-            except CommitFailedError as error:
-                if attempt == _ATTEMPTS:
-                    raise
-                log.info("gold begins again with batch %d: %s", batch, str(error).splitlines()[0])
-    raise AssertionError
-
-
-def open_engine(spark: SparkSession, root: str) -> GoldEngine:
-    """DuckDB for a lake on a local disk or S3 whose tables have their usual format, else Spark."""
-    storage = find_storage(spark, root)
-    if storage is not None and all_supported(storage, TABLES.values()):
-        return DuckDbEngine(storage)
-    return SparkEngine(spark, root)
-
-
-def _process(engine: GoldEngine, batch: int, note: str) -> str:
+def _process(queries: GoldQueries, batch: int, note: str) -> str:
     """Process a batch. Takes gold's note before it, and returns the one after it."""
-    transitions = engine.name_of("transitions")
-    engine.define("lines", f"SELECT * FROM {transitions} WHERE batch = {batch}")
-    summary = minutes.write(engine, batch)
+    transitions = queries.name_of("transitions")
+    queries.define("lines", f"SELECT * FROM {transitions} WHERE batch = {batch}")
+    summary = minutes.write(queries, batch)
     if summary is None:
         return note
     if summary.deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
-        engine.append(deleted, DELETIONS, batch)
+        queries.append(deleted, DELETIONS, batch)
     day = _day(note)
     if day >= summary.last_day:  # a partition that lags does not take the day back
         return note
     # A day that the clock has closed is not closed again by the first lines of a later one.
     begun = summary.first_day if note.endswith(_CLOSED) else day or summary.first_day
     if begun != summary.last_day:
-        close(engine, batch)
+        close(queries, batch)
     return summary.last_day
 
 
@@ -160,16 +120,16 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
     return {**found, "deliveries": max(messages, found["deliveries"])}
 
 
-def close(engine: GoldEngine, batch: int) -> None:
+def close(queries: GoldQueries, batch: int) -> None:
     """Bring messages and deliveries up to a batch.
 
     Args:
-        engine: the engine.
+        queries: run its queries.
         batch: a batch of `transitions` whose deletions are stored.
     """
-    closed = closings({table: engine.last_closing(table) for table in ENDED_ON}, batch - 1)
+    closed = closings({table: queries.last_closing(table) for table in ENDED_ON}, batch - 1)
     for table, ended_on in ENDED_ON.items():
         after = closed[table]
         if after < batch:
-            rows = closing(table, engine.name_of, after, batch, array=engine.array)
-            engine.append(rows, TABLES[table], batch, replace=ended_on)
+            rows = closing_of(table, queries.name_of, after, batch)
+            queries.append(rows, TABLES[table], batch, replace=f"{ended_on} IS NULL")

@@ -1,7 +1,4 @@
-"""Transitions → what happened in each queue in each minute, and its depths at the minute's end.
-
-The queries are SQL that both engines of gold understand (`lake.engine`).
-"""
+"""Transitions → what happened in each queue in each minute, and its depths at the minute's end."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from datetime import UTC, date, datetime
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.spark.lake import schedule
-from ringfaust.spark.lake.engine import GoldEngine
-from ringfaust.spark.lake.tables import COUNTED, QUEUE_MINUTES, QUEUES
+from ringfaust.spark.lake.queries import ALL, GoldQueries
+from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES
+from ringfaust.spark.lake.views import COUNTED
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"
@@ -70,40 +68,35 @@ class BatchSummary:
         return _day(self.last_ms).isoformat()
 
 
-def write(engine: GoldEngine, batch: int) -> BatchSummary | None:
-    """Merge the batch into `queue_minutes` and `queues`.
+def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
+    """Append the batch to `queue_minutes`, and replace `queues`.
 
-    A row stores the last batch that it includes, so merging that batch again does not change it.
+    A minute has a row for each batch with lines of it. The view `queue_minutes_now` adds them up.
 
     Args:
-        engine: has the batch's transitions as `lines`.
+        queries: have the batch's transitions as `lines`.
         batch: its number.
 
     Returns:
         None if the batch has no lines about queues.
     """
-    engine.keep("counted", _counted())
-    found = engine.rows(
-        "SELECT min(minute_ms), max(minute_ms), CAST(sum(deletions) AS BIGINT), "
-        "CAST(sum(schedulings) AS BIGINT) FROM counted"
+    queries.keep("counted", _counted())
+    *found, waiting = queries.rows(
+        "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings), "
+        f"(SELECT count(*) FROM {queries.name_of('scheduled')}) FROM counted"
     )[0]
     if found[0] is None:
         return None
     summary = BatchSummary(*found)
-    counted, follows = "SELECT * FROM counted", False
-    if summary.schedulings or engine.rows(f"SELECT 1 FROM {engine.name_of('scheduled')} LIMIT 1"):
-        engine.keep("followed", schedule.followed(engine))
-        counted, follows = _corrected(), True
-    engine.keep("rows_of_minutes", _with_depths(engine, counted, batch))
-    since = {
-        "minute": datetime.fromtimestamp(summary.first_ms / 1000, UTC),
-        "date": _day(summary.first_ms),
-    }
-    key = ("partition", "queue", "minute")
-    engine.merge("rows_of_minutes", QUEUE_MINUTES, batch, key=key, update=_UPDATE, since=since)
-    _merge_queues(engine, batch)
+    follows = bool(summary.schedulings or waiting)
+    if follows:
+        queries.keep("followed", schedule.followed(queries))
+    counted = _corrected() if follows else "SELECT * FROM counted"
+    queries.keep("rows_of_minutes", _with_depths(queries, counted, batch))
+    queries.append("SELECT * FROM rows_of_minutes", QUEUE_MINUTES, batch)
+    queries.append(_depths(queries), QUEUES, batch, replace=ALL)
     if follows:  # last: it replaces what the above depends on
-        schedule.write(engine, batch)
+        schedule.write(queries, batch)
     return summary
 
 
@@ -143,7 +136,7 @@ SELECT c.*, coalesce(m.moved, 0) AS moved FROM counted c LEFT JOIN (
 ) m ON c.partition = m.partition AND c.queue = m.queue AND c.minute_ms = m.minute_ms"""
 
 
-def _with_depths(engine: GoldEngine, counted: str, batch: int) -> str:
+def _with_depths(queries: GoldQueries, counted: str, batch: int) -> str:
     """The columns of `queue_minutes`, with the depths at the end of each minute."""
     moved = "c.moved" if "moved" in counted else "0"
     change = {
@@ -157,35 +150,24 @@ def _with_depths(engine: GoldEngine, counted: str, batch: int) -> str:
         name: f"CAST(coalesce(q.{name}, 0) + sum({change[name]}) {so_far} AS BIGINT)"
         for name in HELD_STATES
     }
-    columns["minute"] = engine.timestamp("c.minute_ms")
+    columns["minute"] = "timestamp_millis(c.minute_ms)"
     columns["date"] = f"DATE '1970-01-01' + CAST(floor(c.minute_ms / {_DAY_MS}) AS INT)"
     columns["batch"] = f"CAST({batch} AS BIGINT)"
     selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
     return f"""
 SELECT {selected} FROM ({counted}) c
-LEFT JOIN (SELECT * FROM {engine.name_of("queues")} WHERE batch < {batch}) q
+LEFT JOIN {queries.name_of("queues")} q
 ON c.partition = q.partition AND c.queue = q.queue"""
 
 
-_UPDATE = {
-    **{
-        name: f"coalesce(t.{name} + s.{name}, t.{name}, s.{name})"
-        for name in (*COUNTED, "added_bytes", "evicted_age_ms_sum")
-    },
-    **{name: f"s.{name}" for name in (*HELD_STATES, "batch")},
-    "evicted_age_ms_min": "least(t.evicted_age_ms_min, s.evicted_age_ms_min)",
-    "evicted_age_ms_max": "greatest(t.evicted_age_ms_max, s.evicted_age_ms_max)",
-    "ring_size": "coalesce(s.ring_size, t.ring_size)",
-}
-
-
-def _merge_queues(engine: GoldEngine, batch: int) -> None:
-    """The current depths of each queue."""
-    latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in (*HELD_STATES, "batch"))
-    engine.keep(
-        "rows_of_queues",
-        f"SELECT partition, queue, {latest}, max(minute) AS last_minute FROM rows_of_minutes "
-        "GROUP BY partition, queue",
-    )
-    update = {name: f"s.{name}" for name in (*HELD_STATES, "batch", "last_minute")}
-    engine.merge("rows_of_queues", QUEUES, batch, key=("partition", "queue"), update=update)
+def _depths(queries: GoldQueries) -> str:
+    """The current depths of all queues."""
+    names = (*HELD_STATES, "batch")
+    latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in names)
+    return f"""
+SELECT partition, queue, {", ".join(names)}, last_minute
+FROM {queries.name_of("queues")} q LEFT ANTI JOIN rows_of_minutes m
+ON q.partition = m.partition AND q.queue = m.queue
+UNION ALL
+SELECT partition, queue, {latest}, max(minute) AS last_minute
+FROM rows_of_minutes GROUP BY partition, queue"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringfaust.protocol.lifecycle import ENDED
-from ringfaust.spark.lake.engine import ALL, GoldEngine
+from ringfaust.spark.lake.queries import ALL, GoldQueries
 from ringfaust.spark.lake.tables import SCHEDULED
 from ringfaust.spark.message_states import STATE_AFTER
 
@@ -14,7 +14,7 @@ LEFT = f"state = '{ENDED}' AND was = 'scheduled' AND NOT {IS_UNDUE}"
 _KEY = ", ".join(SCHEDULED.schema.names)
 
 
-def followed(engine: GoldEngine) -> str:
+def followed(queries: GoldQueries) -> str:
     """The batch's lines about messages that were scheduled before it, or are scheduled in it.
 
     Each has the message's state after it (`state`) and before (`was`). Sequence numbers need no
@@ -30,7 +30,7 @@ SELECT l.*, coalesce(lag(l.state) {of_message}, k.waited) AS was,
        lead(l.state) {of_message} IS NULL AS is_last
 FROM {lines} l JOIN (
     SELECT {_KEY}, max(waited) AS waited FROM (
-        SELECT {_KEY}, 'scheduled' AS waited FROM {engine.name_of("scheduled")}
+        SELECT {_KEY}, 'scheduled' AS waited FROM {queries.name_of("scheduled")}
         UNION ALL
         SELECT {_KEY}, CAST(NULL AS STRING) FROM {lines} b WHERE b.state = 'scheduled'
     ) each GROUP BY {_KEY}
@@ -38,14 +38,14 @@ FROM {lines} l JOIN (
 WHERE l.state IS NOT NULL"""
 
 
-def write(engine: GoldEngine, batch: int) -> None:
+def write(queries: GoldQueries, batch: int) -> None:
     """Replace the table `scheduled` by the messages that are scheduled after the batch."""
     waiting = f"""
-SELECT {_KEY} FROM {engine.name_of("scheduled")} b
+SELECT {_KEY} FROM {queries.name_of("scheduled")} b
 WHERE NOT EXISTS (SELECT 1 FROM followed f WHERE {_same("f", "b")})
 UNION ALL
 SELECT {_KEY} FROM followed WHERE is_last AND state = 'scheduled'"""
-    engine.append(waiting, SCHEDULED, batch, replace=ALL)
+    queries.append(waiting, SCHEDULED, batch, replace=ALL)
 
 
 def _same(one: str, other: str) -> str:

@@ -6,10 +6,13 @@ that is repeated after a crash changes nothing in tables that already have it.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.errors import RingfaustError
@@ -17,11 +20,17 @@ from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import comments
 from ringfaust.spark.lake.tables import BRONZE, MESSAGES, TABLES, LakeTable, path
 
+log = logging.getLogger(__name__)
+
 GOLD = "gold"
 """The stream of the gold tables: batches of the stream `events`, some time later."""
 _APPLICATION = "ringfaust.application"
 _PROPERTIES = {"delta.checkpointInterval": "20"}
 """So that readers without Spark open few files of the log."""
+_ATTEMPTS = 20
+"""Each is lost to one commit of someone else, such as `ringfaust spark maintain`."""
+_CONFLICT = "io.delta.exceptions.Concurrent"
+"""How the names of Delta's conflicts begin."""
 
 
 class LakeError(RingfaustError):
@@ -103,6 +112,9 @@ def append(
 ) -> None:
     """Append a batch's rows to a table, once.
 
+    If someone else commits meanwhile, another run of the same batch or an OPTIMIZE, it tries again:
+    Delta then looks anew whether the table has the batch, and which files it replaces.
+
     Args:
         rows: columns that the table lacks are added to it.
         root: the lake's folder or URI.
@@ -120,7 +132,14 @@ def append(
     )
     if replace is not None:
         writer = writer.option("replaceWhere", replace)
-    writer.save(path(root, table.name))
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return writer.save(path(root, table.name))
+        except (PySparkException, Py4JJavaError) as error:
+            if attempt == _ATTEMPTS or _CONFLICT not in str(error):
+                raise
+            log.info("%s: batch %d of %s is committed again", table.name, batch, stream)
+    raise AssertionError
 
 
 def transaction(stream: str) -> str:

@@ -33,18 +33,12 @@ _SETTINGS = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # A batch has rows of a day or two: a writer for each costs less than sorting by day.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
-    # A merge, too, adds columns that a later version has and the table lacks.
-    "spark.databricks.delta.schema.autoMerge.enabled": "true",
     # A closing replaces the open rows and appends ended ones in one commit.
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
-    # The source of a merge returns the same rows each time. A copy would cost a job per merge.
-    "spark.databricks.delta.merge.materializeSource": "none",
     # Nearly all groups are the few lines of a message: sorting costs less than a table of objects.
     "spark.sql.execution.useObjectHashAggregateExec": "false",
     # Cached data lives as long as a batch and is not worth compressing.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Events records of up to 1 MB each are handed to Python.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     **{f"parquet.enable.dictionary#{column}": "false" for column in MOSTLY_DISTINCT},
 }
 _TRIGGER = "1 second"
@@ -99,8 +93,9 @@ def streams(
     def refine_outputs(spark: SparkSession, batch: int) -> None:
         records.write(spark, root, outputs, batch)
 
+    appended = ("bronze", "transitions", *(("queue_minutes",) if with_gold else ()))
     found = [
-        LakeStream(transitions.STREAM, (events,), 2_500, refine_events, ("bronze", "transitions")),
+        LakeStream(transitions.STREAM, (events,), 2_500, refine_events, appended),
         LakeStream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
     ]
     if read_by_workers:

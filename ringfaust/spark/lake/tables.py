@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ringfaust.spark.lake.views import ENDED_ON, VIEWS, newer_than, view
+from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, newer_than, view
 from ringfaust.spark.lines import LINE
 
 _LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
@@ -176,11 +176,6 @@ DELIVERIES = LakeTable(
     ("partition", "delivery", "queue", "handed_ms", "settled_ms", "batch"),
     ("queue", "delivery"),
 )
-COUNTED = (
-    "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
-    "removed", "moved_out", "refused",
-)  # fmt: skip
-"""The events that `queue_minutes` counts."""
 QUEUE_MINUTES = LakeTable(
     "queue_minutes",
     "gold/queue_minutes",

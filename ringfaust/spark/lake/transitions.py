@@ -1,15 +1,10 @@
-"""Records of the events topic → transitions, one row for each line; bad lines → quarantine.
-
-The Arrow writer (`arrow_writer`) reads and writes the lines; batches that it cannot handle go
-through the Spark writer, in this module.
-"""
+"""Records of the events topic → transitions, one row for each line; bad lines → quarantine."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake import arrow_writer
 from ringfaust.spark.lake.store import LakeProgress, append
 from ringfaust.spark.lake.tables import QUARANTINE, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
@@ -34,19 +29,12 @@ def write(spark: SparkSession, root: str, topic: str, batch: int) -> None:
         .where((F.col("topic") == topic) & (F.col("batch") == batch))
         .select("topic", "partition", "offset", "timestamp", "value")
     )
-    if not arrow_writer.write(spark, root, bronze, STREAM, batch):
-        _write_with_spark(root, topic, bronze, batch)
-    progress.complete(batch)
-
-
-def _write_with_spark(root: str, topic: str, bronze: DataFrame, batch: int) -> None:
-    """Write a batch with any lines."""
     text = F.make_valid_utf8(F.coalesce(F.col("value").cast("string"), F.lit("")))
     records = bronze.withColumn("value", text)
     lines = read_lines(records)
     is_good = F.col("step").isNotNull() & F.col("event").isNotNull()
     append(_as_transitions(lines.where(is_good), batch), root, TRANSITIONS, STREAM, batch)
-    if _count(bronze.sparkSession, root, batch) < _count_lines(records):
+    if _count(spark, root, batch) < _count_lines(records):
         bad = lines.where(~is_good).withColumns(
             {
                 "topic": F.lit(topic),
@@ -56,6 +44,7 @@ def _write_with_spark(root: str, topic: str, bronze: DataFrame, batch: int) -> N
             }
         )
         append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, STREAM, batch)
+    progress.complete(batch)
 
 
 def _as_transitions(lines: DataFrame, batch: int) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Gold's queries, as SQL that both Spark and DuckDB understand. No PySpark.
+"""The queries of closings and views. Readers in DuckDB understand those of views. No PySpark.
 
 A **closing** brings the tables `messages` and `deliveries` up to a batch: rows that have ended are
 appended, open rows are replaced. The views `…_now` add the batches since the last closing without
@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS, EXIT_EVENTS
 from ringfaust.spark.message_states import STATE_AFTER, any_of
 
 ENDED_ON = {"messages": "ended_date", "deliveries": "settled_date"}
 """The tables that closings write, and their column that is null in open rows."""
-VIEWS = ("messages_now", "deliveries_now", "evictions")
+VIEWS = ("messages_now", "deliveries_now", "queue_minutes_now", "evictions")
+COUNTED = (
+    "added", "due", "dispatched", "redelivered", "acked", "returned", "evicted", "expired", "dead",
+    "removed", "moved_out", "refused",
+)  # fmt: skip
+"""The events that `queue_minutes` counts."""
 
 _RECORD_LINES = 1 << 20
 """More lines than fit into a record of 1 MB, so that one number can hold offset and line."""
@@ -25,11 +31,12 @@ _SETTLES = "(event IN ('acked', 'returned') OR (event = 'expired' AND delivery >
 _ENDS_UNNAMED = "(fate = 'dead' OR reason = 'return_overflow')"
 """The last line of such a message ends its last delivery without giving the number."""
 
+_BOUNDS = ("min", "max")
 _LENGTHS = ("age_ms", "held_ms")
 """In ms, and no times."""
 
 TableName = Callable[[str], str]
-"""How the engine refers to a table of the lake."""
+"""How SQL refers to a table of the lake."""
 
 
 def _when(condition: str, *names: str, **others: str) -> dict[str, str]:
@@ -91,19 +98,18 @@ COLUMNS = {
 """The columns of these tables, in the order of the queries."""
 
 
-def closing(table: str, name_of: TableName, after: int, upto: int, *, array: str = "array") -> str:
+def closing_of(table: str, name_of: TableName, after: int, upto: int) -> str:
     """The rows of a closing: those that have ended since the last one, and all that are open.
 
     Args:
         table: `messages` or `deliveries`. Messages must be closed first.
-        name_of: how the engine refers to a table.
+        name_of: how SQL refers to a table.
         after: the batch of the last closing of this table; -1: none.
         upto: the batch of this closing.
-        array: the engine's function that makes an array.
     """
     lines = f"batch > {after} AND batch <= {upto}"
     if table == "messages":
-        return _messages(name_of, lines, upto, array)
+        return _messages(name_of, lines, upto, SPARK.array)
     closed = f"SELECT * FROM {name_of('messages')} WHERE batch > {after} AND batch <= {upto}"
     return _deliveries(name_of, lines, upto, closed)
 
@@ -114,7 +120,7 @@ def newer_than(batch: int | str) -> str:
 
 
 class Dialect(NamedTuple):
-    """Where the engines' SQL differs."""
+    """Where the SQL of Spark and DuckDB differs."""
 
     array: str
     """The function that makes an array."""
@@ -131,9 +137,9 @@ def view(name: str, name_of: TableName, since: Mapping[str, str], dialect: Diale
 
     Args:
         name: one of VIEWS.
-        name_of: how the engine refers to a table.
+        name_of: how SQL refers to a table.
         since: by table, the condition for batches after its last closing, see `newer_than`.
-        dialect: the engine's.
+        dialect: the reader's.
     """
     query, columns = _view(name, name_of, since, dialect.array)
     times = {
@@ -141,6 +147,8 @@ def view(name: str, name_of: TableName, since: Mapping[str, str], dialect: Diale
         for column in columns
         if column.endswith("_ms") and column not in _LENGTHS
     }
+    if not times:
+        return query
     timestamps = {at: dialect.timestamp.format(ms=ms) for at, ms in times.items()}
     return f"SELECT v.*, {_columns(timestamps)} FROM ({query}) v"
 
@@ -151,6 +159,8 @@ def _view(
     """A view's query without timestamps, and its columns."""
     if name == "evictions":
         return _evictions(name_of)
+    if name == "queue_minutes_now":
+        return _queue_minutes(name_of)
     messages = _messages(name_of, since["messages"], None, array)
     messages = _with_ended(name_of, "messages", messages)
     if name == "messages_now":
@@ -232,6 +242,22 @@ SELECT {_columns(kept)} FROM (
         WHERE {_ENDS_UNNAMED} AND m.last_delivery IS NOT NULL
     ) c GROUP BY {", ".join(f"c.{name}" for name in reversed(_DELIVERY_KEY))}
 ) g"""
+
+
+def _queue_minutes(name_of: TableName) -> tuple[str, Sequence[str]]:
+    key = ("partition", "queue", "minute", "date")
+    sums = (*COUNTED, "added_bytes", "evicted_age_ms_sum")
+    columns = {name: f"m.{name}" for name in key[:3]}
+    columns |= {name: f"CAST(sum(m.{name}) AS BIGINT)" for name in sums}
+    columns |= {
+        f"evicted_age_ms_{least}": f"{least}(m.evicted_age_ms_{least})" for least in _BOUNDS
+    }
+    columns |= {name: f"max_by(m.{name}, m.batch)" for name in HELD_STATES}
+    columns["ring_size"] = "max_by(m.ring_size, m.batch) FILTER (WHERE m.ring_size IS NOT NULL)"
+    columns |= {"batch": "max(m.batch)", "date": "m.date"}
+    grouped = ", ".join(f"m.{name}" for name in key)
+    rows = f"FROM {name_of('queue_minutes')} m GROUP BY {grouped}"
+    return f"SELECT {_columns(columns)} {rows}", ()
 
 
 def _evictions(name_of: TableName) -> tuple[str, Sequence[str]]:

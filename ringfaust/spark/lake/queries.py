@@ -1,0 +1,69 @@
+"""Gold's queries: what a batch's queries refer to by name, and how their results are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ringfaust.spark.lake.store import GOLD, append
+from ringfaust.spark.lake.tables import LakeTable, last_closing, sql_name
+
+ALL = "true"
+"""Replace all rows of a table."""
+
+
+class GoldQueries:
+    """Runs the queries of one batch. Spark's executors do their work.
+
+    Args:
+        spark: the session.
+        root: the lake's folder or URI.
+    """
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark, self._root = spark, root
+        self._kept: list[DataFrame] = []
+
+    def name_of(self, table: str) -> str:
+        """How a query refers to a table of the lake."""
+        return sql_name(self._root, table)
+
+    def last_closing(self, table: str) -> int:
+        """The last batch that a closing has brought into a table; -1: none."""
+        return last_closing(self._spark, self._root, table)
+
+    def define(self, name: str, query: str) -> None:
+        """Let queries refer to this query by a name."""
+        self._spark.sql(query).createOrReplaceTempView(name)
+
+    def keep(self, name: str, query: str) -> None:
+        """The same, and compute it only once."""
+        kept = self._spark.sql(query).persist()
+        self._kept.append(kept)
+        kept.createOrReplaceTempView(name)
+
+    def rows(self, query: str) -> Sequence[Sequence[Any]]:
+        """The rows of a small result."""
+        return self._spark.sql(query).collect()
+
+    def append(
+        self, query: str, table: LakeTable, batch: int, *, replace: str | None = None
+    ) -> None:
+        """Append rows, unless the table has the batch already.
+
+        Args:
+            query: has the table's columns.
+            table: the table.
+            batch: the number of the batch.
+            replace: a condition: the same commit removes existing rows for which it holds.
+        """
+        rows = self._spark.sql(query).select(table.schema.names)
+        append(rows, self._root, table, GOLD, batch, replace=replace)
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        for kept in self._kept:
+            kept.unpersist()
+        self._kept.clear()

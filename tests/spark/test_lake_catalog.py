@@ -1,0 +1,54 @@
+"""The lake's tables and views in a catalog."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ringfaust.errors import BadSetting
+from ringfaust.spark.lake import catalog, gold
+from ringfaust.spark.lake.queries import GoldQueries
+from ringfaust.spark.lake.store import LakeError
+from ringfaust.spark.lake.tables import TABLES
+from ringfaust.spark.lake.views import VIEWS
+from tests.spark.batched_lake import BatchedLake
+from tests.spark.lake_history import LakeHistory
+
+
+def _registered(lake: BatchedLake, schema: str, name: str) -> Counter[Any]:
+    return Counter(map(str, lake.spark.sql(f"SELECT * FROM {schema}.{name}").collect()))
+
+
+def test_the_tables_are_registered_in_a_schema(spark: SparkSession, tmp_path: Path) -> None:
+    lake = BatchedLake(spark, tmp_path / "lake")
+    history = LakeHistory(0)
+    for batch in range(2):
+        lines = len(history.lines)
+        history.continue_randomly(40, batch)
+        lake.write(history.values(after=lines), history.now_ms)
+    gold.catch_up(lake.spark, lake.root, 1)
+    schema = f"rings_{uuid.uuid4().hex[:6]}"
+    for _ in range(2):  # as at each start
+        catalog.register(lake.spark, lake.root, schema)
+    for name in (*TABLES, *VIEWS):
+        assert _registered(lake, schema, name) == lake.rows(name), name
+    gold.close(GoldQueries(lake.spark, lake.root), 1)
+    for name in VIEWS:  # which were registered before that closing
+        assert _registered(lake, schema, name) == lake.rows(name), name
+    shutil.copytree(lake.root, tmp_path / "copied")
+    with pytest.raises(
+        LakeError, match=rf"cannot register {schema}\.bronze, which is the table at"
+    ):
+        catalog.register(lake.spark, str(tmp_path / "copied"), schema)
+
+
+@pytest.mark.parametrize("name", ["", "a.b.c", "rings; DROP TABLE x", "my-rings", "rings."])
+def test_a_name_that_is_no_schema_is_refused(name: str) -> None:
+    with pytest.raises(BadSetting, match=r"use SCHEMA or CATALOG.SCHEMA, such as main.rings"):
+        catalog.check_schema(name)
