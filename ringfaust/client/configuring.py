@@ -14,8 +14,6 @@ from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
 from ringfaust.client.errors import BadArgument, ClientError, NoAnswer, OutcomeUnknown
 from ringfaust.client.inspected import QueueSummary, SettingSince
-from ringfaust.core.catalog import catalog_of
-from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
@@ -27,7 +25,7 @@ from ringfaust.protocol.revisions import (
     revision_rows,
 )
 from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
-from ringfaust.protocol.route_checks import CheckedRoute, all_faults
+from ringfaust.protocol.route_checks import document_faults
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
@@ -209,14 +207,9 @@ def _check_document(connection: Connection, document: Mapping[str, Any], count: 
     Raises:
         BadArgument: it is not valid.
     """
-    routes = [CheckedRoute(**each) for each in document.get("routes", ())]
     ours = {connection.topic(role) for role in Role}
-    if faults := all_faults(routes, ours, count):
-        raise BadArgument("apply: " + "; ".join(f"{each.field}: {each.text}" for each in faults))
-    try:
-        catalog_of(document)
-    except BadSetting as error:
-        raise BadArgument(f"apply: {error}") from None
+    if faults := document_faults(document, ours, count):
+        raise BadArgument("apply: " + "; ".join(faults))
 
 
 async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: QueuesIn) -> None:

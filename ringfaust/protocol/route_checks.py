@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ringfaust.errors import suggestion
+from ringfaust.core.catalog import catalog_of
+from ringfaust.errors import BadSetting, suggestion
 from ringfaust.protocol.route_changes import needs_hop
 from ringfaust.protocol.routes import RouteTemplate
 
@@ -89,17 +90,24 @@ def faults_together(
             )
 
 
-def all_faults(
-    routes: Sequence[CheckedRoute], own_topics: Collection[str], partitions: int
-) -> list[RouteFault]:
-    """Everything that is wrong with routes; see `faults_together`."""
+def document_faults(
+    document: Mapping[str, Any], own_topics: Collection[str], partitions: int
+) -> list[str]:
+    """Everything that is wrong with the routes of a document; or else a wrong setting."""
+    routes = [CheckedRoute(**each) for each in document.get("routes", ())]
     found = []
     for index, route in enumerate(routes):
         if text := topic_fault(route.topic):
             found.append(RouteFault(f"routes.{index}.topic", text))
         if text := template_fault(route.queue):
             found.append(RouteFault(f"routes.{index}.queue", text))
-    return found or [*faults_together(routes, own_topics, partitions)]
+    found = found or [*faults_together(routes, own_topics, partitions)]
+    if not found:
+        try:
+            catalog_of(document)
+        except BadSetting as error:
+            return [str(error)]
+    return [f"{each.field}: {each.text}" for each in found]
 
 
 def conflict(one: CheckedRoute, other: CheckedRoute, partitions: int) -> bool:
