@@ -16,12 +16,14 @@ from tests.fuzz.test_bytes import BODY, MANY, MOST_BYTES, SETTINGS, fill, kinds,
 # --- retained messages ---------------------------------------------------------------------------
 
 
-def retaining(queues: str = "default", address: str = "default", **more: Any) -> Measured:
+def retaining(
+    queues: str = "default", address: str = "default", level: int = NEWEST, **more: Any
+) -> Measured:
     """An address that retains 60 MB; its declared queue was deleted, so its next use creates it."""
     settings = {"p": {"compat": queues, **more}, **SETTINGS}
     declared = {"retroactive_count": MANY, "compat": address, "subscriptions": {"one": {}}}
     it = Measured(Catalog({"q": {}}, settings, {"p": declared}))
-    it.say("raise_level", level=NEWEST, reply="r")
+    it.say("raise_level", level=level, reply="r")
     for number in range(MANY):
         it.take([it.message("p", BODY, (("ringfaust-priority", b"%d" % (number % 3)),))])
     it.say("delete_queue", queue="p::one", reply="r")
@@ -83,6 +85,14 @@ def test_a_send_comes_after_what_is_retained(to: str, *, in_transaction: bool) -
         it.say("commit", xid="x", reply="r")
         assert it.replies[-1]["ok"]
     assert added(it) == [*(f"in/0/{number}" for number in range(MANY)), "new"]
+    assert largest(it) < MOST_BYTES
+
+
+def test_a_send_to_the_address_is_cut_at_the_first_level() -> None:
+    """R129: version 0.2.0 can continue it."""
+    it = retaining(level=1)
+    it.take([it.message("p", b"")])
+    assert len(added(it)) == MANY + 1
     assert largest(it) < MOST_BYTES
 
 
