@@ -155,6 +155,16 @@ def test_the_look_for_lost_bodies_is_bounded() -> None:
     assert "lost" not in kinds(it)
 
 
+def test_the_look_keeps_no_queue_that_has_lost_nothing() -> None:
+    it = Measured(Catalog({f"q{number}": {} for number in range(50)}, SETTINGS))
+    for number in range(50):
+        it.take([it.message(f"q{number}", b"", NOT_KEPT)])
+    it.reopen()
+    assert not it.processor.state.queues
+    it.take([it.message("q7", b"", NOT_KEPT)])
+    assert it.processor.state.queues["q7"].counts.ready == 2
+
+
 def test_what_a_crash_has_taken_is_lost_in_bounded_steps() -> None:
     it = Measured(Catalog({"q": {}, "r": {}}, SETTINGS))
     it._config = it._config._replace(step_transitions=10)
