@@ -106,6 +106,12 @@ class State:
         """
         return list(self.write_set.store.scan(Kind.QUEUE, "", 0, after, most))
 
+    def forget_queue(self, queue: Queue) -> None:
+        """Free a queue that was decoded only to look at it, and has no changes."""
+        assert queue not in self.changed_queues
+        del self.queues[queue.name]
+        queue.forget(held=True)
+
     def create(self, name: str, settings: dict[str, object]) -> Queue:
         """Create a queue with settings of its own.
 

@@ -27,6 +27,7 @@ HOLDERS = {
 CHANGES = {
     "accept", "advance", "arrive", "begin", "change", "clear_wake", "clear_wake_for_xids",
     "committed", "configure", "create", "delete", "depart", "drop_first", "end", "erase", "forget",
+    "forget_queue",
     "give_back", "go_on",
     "group_consumers", "hold", "join", "keep", "leave", "let_go", "mark_evicted", "put", "put_new",
     "raise_level", "remember", "reset", "retain", "save", "save_rows",

@@ -16,12 +16,14 @@ from tests.fuzz.test_bytes import BODY, MANY, MOST_BYTES, SETTINGS, fill, kinds,
 # --- retained messages ---------------------------------------------------------------------------
 
 
-def retaining(queues: str = "default", address: str = "default", **more: Any) -> Measured:
+def retaining(
+    queues: str = "default", address: str = "default", level: int = NEWEST, **more: Any
+) -> Measured:
     """An address that retains 60 MB; its declared queue was deleted, so its next use creates it."""
     settings = {"p": {"compat": queues, **more}, **SETTINGS}
     declared = {"retroactive_count": MANY, "compat": address, "subscriptions": {"one": {}}}
     it = Measured(Catalog({"q": {}}, settings, {"p": declared}))
-    it.say("raise_level", level=NEWEST, reply="r")
+    it.say("raise_level", level=level, reply="r")
     for number in range(MANY):
         it.take([it.message("p", BODY, (("ringfaust-priority", b"%d" % (number % 3)),))])
     it.say("delete_queue", queue="p::one", reply="r")
@@ -86,6 +88,14 @@ def test_a_send_comes_after_what_is_retained(to: str, *, in_transaction: bool) -
     assert largest(it) < MOST_BYTES
 
 
+def test_a_send_to_the_address_is_cut_at_the_first_level() -> None:
+    """R129: version 0.2.0 can continue it."""
+    it = retaining(level=1)
+    it.take([it.message("p", b"")])
+    assert len(added(it)) == MANY + 1
+    assert largest(it) < MOST_BYTES
+
+
 def test_a_send_that_is_refused_comes_after_what_is_retained() -> None:
     """It repeats the id of one of them (R119)."""
     it = retaining(dedup_window=60_000)
@@ -143,6 +153,16 @@ def test_the_look_for_lost_bodies_is_bounded() -> None:
     it.reopen()
     assert len(it.costs) > 3
     assert "lost" not in kinds(it)
+
+
+def test_the_look_keeps_no_queue_that_has_lost_nothing() -> None:
+    it = Measured(Catalog({f"q{number}": {} for number in range(50)}, SETTINGS))
+    for number in range(50):
+        it.take([it.message(f"q{number}", b"", NOT_KEPT)])
+    it.reopen()
+    assert not it.processor.state.queues
+    it.take([it.message("q7", b"", NOT_KEPT)])
+    assert it.processor.state.queues["q7"].counts.ready == 2
 
 
 def test_what_a_crash_has_taken_is_lost_in_bounded_steps() -> None:

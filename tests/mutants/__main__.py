@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -67,7 +68,11 @@ def _try(mutant: Mutant, *, first: bool) -> dict[str, str]:
         if first:  # the likeliest comes first
             likeliest = "engine" if is_pure else "units"
             hunters.sort(key=lambda name: name != likeliest)
-        return hunt(mutant, hunters, first=first)
+        began_s = time.monotonic()
+        found = hunt(mutant, hunters, first=first)
+        by = ", ".join(name for name in hunters if found.get(name)) or "nobody"
+        print(f"{mutant.name}: {by}, {time.monotonic() - began_s:.0f} s", flush=True)
+        return found
     except Stale as error:
         return {"stale": str(error)}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringfaust.errors import RingfaustError
-from tests.mutants.mutants import Mutant
+from tests.mutants.mutants import LIKELIEST, Mutant
 from tests.mutants.trial import FIRST, HUNTERS
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,8 @@ def hunt(
         command = [sys.executable, "-m", "tests.mutants.trial", *hunters]
         if first:
             command.append(FIRST)
+            if mutant is not None and mutant.name in LIKELIEST:
+                command.append(f"tests/{LIKELIEST[mutant.name]}")
         try:
             done = subprocess.run(
                 command,

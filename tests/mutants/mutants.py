@@ -6,6 +6,7 @@ that is left out: change it here together with the source.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -434,3 +435,51 @@ MUTANTS = [
            "worker/partition/task.py", "            if not runner.cancelling():\n",
            "            if False:\n"),
 ]  # fmt: skip
+
+LIKELIEST: Mapping[str, str] = {
+    "cursors of the departed":
+        "core/test_bounds.py::"
+        "test_consumers_that_have_left_leave_no_cursor_in_the_queues_row",
+    "a cursor for everybody":
+        "core/test_bounds.py::"
+        "test_consumers_of_too_many_priorities_are_refused",
+    "acks beyond the bound":
+        "fuzz/test_bytes.py::"
+        "test_an_ack_of_more_than_fit_into_a_transaction_is_refused",
+    "a sweep expires all at once": "fuzz/test_bytes.py::test_messages_that_expire_together",
+    "a command expires all first":
+        "fuzz/test_bytes.py::"
+        "test_messages_that_a_command_meets_after_they_expired",
+    "searches are one batch":
+        "fuzz/test_work.py::"
+        "test_commands_that_look_at_many_messages_are_no_batch",
+    "orphans are made at once":
+        "fuzz/test_work.py::"
+        "test_a_consumer_leaves_large_messages_to_a_transaction",
+    "questions in one turn": "worker/partition/test_task.py::test_others_run_after_each_question",
+    "what is due at one time is never cut":
+        "fuzz/test_bytes.py::"
+        "test_messages_that_come_due_together",
+    "the look is never cut": "fuzz/test_retained.py::test_the_look_for_lost_bodies_is_bounded",
+    "a declared queue is filled at once":
+        "fuzz/test_retained.py::"
+        "test_a_declared_queue_gets_what_its_address_retains",
+    "an address drops all at once":
+        "fuzz/test_retained.py::"
+        "test_an_address_that_retains_less_drops_the_rest",
+    "any number of patterns":
+        "fuzz/test_work.py::"
+        "test_the_consumers_of_a_queue_have_a_bounded_number_of_patterns",
+    "a send to an address is never cut": "fuzz/test_bytes.py::test_a_send_to_many_subscriptions",
+    "evictions weigh nothing": "fuzz/test_bytes.py::test_small_messages_that_evict_large_ones",
+    "an address takes any number":
+        "fuzz/test_bytes.py::"
+        "test_an_address_takes_only_as_many_subscriptions_as_its_row_holds",
+    "a lasting error passes":
+        "worker/partition/test_task.py::"
+        "test_a_lasting_error_stops_the_partition_after_one_retry",
+    "any record is skipped": "worker/partition/test_task.py",
+    "the one at fault is guessed": "worker/partition/test_task.py",
+    "an old heartbeat counts": "worker/faust/test_membership.py",
+}  # fmt: skip
+"""By mutant: the test that is meant for it, which `--first` runs first."""

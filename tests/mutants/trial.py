@@ -90,14 +90,14 @@ def engine() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _tests_of(names: Sequence[str]) -> Iterator[tuple[str, Callable[[], object]]]:
     for name in names:
-        yield name, partial(_run_tests, Path("tests", f"{name}.py"))
+        yield name, partial(_run_tests, f"tests/{name}.py")
 
 
-def _run_tests(path: Path) -> None:
+def _run_tests(path: str) -> None:
     with redirect_stdout(io.StringIO()) as output:
         options = ["-q", "-x", "-p", "no:cacheprovider", "--noconftest", "-o", "asyncio_mode=auto"]
         options.append("--import-mode=importlib")  # two files have one name
-        status = pytest.main([*options, str(path)])
+        status = pytest.main([*options, path])
     lines = [line for line in output.getvalue().splitlines() if line.startswith(("FAILED", "ERR"))]
     assert status == 0, " ".join(lines)
 
@@ -119,11 +119,17 @@ def _hunt(hunter: Callable[[], Iterator[tuple[str, Callable[[], object]]]]) -> s
 
 
 def main() -> None:
-    """Arguments: which hunters, in order; `FIRST`: stop at the first that finds something."""
-    for name in [each for each in sys.argv[1:] if each != FIRST]:
+    """Arguments: hunters in order; a test to run before; `FIRST`: stop at what finds something."""
+    is_first, names = FIRST in sys.argv, [each for each in sys.argv[1:] if each in HUNTERS]
+    likeliest = [each for each in sys.argv[1:] if each.startswith("tests/")]
+    attempts = [(each, partial(_run_tests, each)) for each in likeliest]
+    if found := _hunt(lambda: iter(attempts)):
+        print(f"{names[0]}\t{found}", flush=True)
+        return
+    for name in names:
         found = _hunt(HUNTERS[name])
         print(f"{name}\t{found}", flush=True)
-        if found and FIRST in sys.argv:
+        if found and is_first:
             return
 
 

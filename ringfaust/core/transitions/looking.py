@@ -50,6 +50,7 @@ def look(work: Work, looked: Looked) -> Looked | None:
 
 def _look_at(work: Work, name: str, place: tuple[int, int | None]) -> tuple[int, int | None] | None:
     """Look at the messages of a queue behind a place; the next place, or None at the end."""
+    is_new, lost = name not in work.state.queues, False
     queue = work.state.queue(name)
     assert queue is not None, "it has a row"
     for level in range(place[0], _SCHEDULED + 1):
@@ -68,4 +69,7 @@ def _look_at(work: Work, name: str, place: tuple[int, int | None]) -> tuple[int,
                     work.keep()
                 work.state.use(queue)
                 lose(work, queue, message)
+                lost = True
+    if is_new and not lost:
+        work.state.forget_queue(queue)
     return None
