@@ -296,6 +296,38 @@ def console(
 
 
 @main.command()
+def mcp(
+    *,
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="Of a console, without its path.")
+    ] = "http://127.0.0.1:6067",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with a token of the console. Default: RINGFAUST_CONSOLE_READ_TOKEN.",
+        ),
+    ] = None,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Offer tools that change something, too."),
+    ] = False,
+) -> None:
+    """Serve the HTTP API as tools for a language model: MCP on stdin and stdout.
+
+    Example: ringfaust mcp --token-file read-token
+    """
+    require_modules(["mcp"], "mcp")
+    import asyncio
+
+    from ringfaust.console.access import READ_TOKEN_VARIABLE, read_token
+    from ringfaust.console.mcp_server import serve
+
+    token = read_token(token_file, READ_TOKEN_VARIABLE)
+    asyncio.run(serve(url, token, allows_changes=allow_changes))
+
+
+@main.command()
 @with_options
 def doctor(*, target: Target, as_json: AsJson = False) -> None:
     """Check brokers, ACLs, topics, groups, clocks, lag, disk and workers; say what to do.

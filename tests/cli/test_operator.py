@@ -90,6 +90,7 @@ ELSEWHERE = {
     "partition retry": "tests/broker/test_stopped.py",
     "partition skip": "tests/broker/test_stopped.py",
     "console": "tests/console",
+    "mcp": "tests/console/test_mcp.py",
     "init": "tests/cli/test_init_on_a_broker.py",
     "redrive": "tests/broker/test_redrive.py",
     "restore": "tests/broker/test_restore.py",

@@ -292,10 +292,19 @@ def _close_a_consumer(browser: Browser, live: Live) -> None:
             assert await consumer.receive() is not None
             await asyncio.to_thread(browser.open, "/queue?name=orders")
             await asyncio.to_thread(browser.until_shown, "sleeper", "#state")
-            await asyncio.to_thread(browser.press, "/consumer/close", consumer="sleeper")
+            await asyncio.to_thread(_confirm_after_a_refresh, browser)
             await asyncio.to_thread(live.done, "Consumer sleeper was closed")
 
     asyncio.run(hold())
+
+
+def _confirm_after_a_refresh(browser: Browser) -> None:
+    """The form is gone when the answer is given: the page has put newer news in its place."""
+    browser.find_and_run(
+        "const form = document.querySelector('form[action=\"/console/consumer/close\"]');"
+        "form.querySelector('button').click(); form.remove()"
+    )
+    browser.one('#confirm button[value="yes"]').click()
 
 
 def _decide_transactions(browser: Browser, live: Live) -> None:
@@ -306,7 +315,12 @@ def _decide_transactions(browser: Browser, live: Live) -> None:
         ):
             await transaction.begin()
             await producer.send(
-                "in", {}, id=f"of-{xid}", headers={"to": "dull"}, xid=xid, owner=transaction.owner
+                "in",
+                {"html": "<b>bold</b>"},
+                id=f"of-{xid}",
+                headers={"to": "dull"},
+                xid=xid,
+                owner=transaction.owner,
             )
             await transaction.prepare()
 

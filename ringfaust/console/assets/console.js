@@ -41,7 +41,11 @@
     const dialog = one("#confirm");
     one("#confirm-text").textContent = form.dataset.confirm;
     dialog.returnValue = "no";
-    dialog.addEventListener("close", () => { if (dialog.returnValue === "yes") form.submit(); }, { once: true });
+    dialog.addEventListener("close", () => {
+      if (dialog.returnValue !== "yes") return;
+      if (!form.isConnected) { form.hidden = true; document.body.append(form); } // newer news took its place
+      form.submit();
+    }, { once: true });
     dialog.showModal();
   });
 
