@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import mcp_types as types
 from aiohttp import ClientError, ClientSession, ClientTimeout
+from mcp import types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 

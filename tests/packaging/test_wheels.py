@@ -159,12 +159,15 @@ def test_only_what_needs_an_extra_does_not_run_without_it(
     missing = undeclared(wheels["ringfaust"], tmp_path / "without", own["dependencies"])
     assert missing.pop("ringfaust.testing.pytest_plugin") == "pytest"  # which alone loads it
     assert missing.pop("ringfaust.console.oidc") == "authlib"
+    assert missing.pop("ringfaust.console.mcp_server") == "mcp"
     rooms = {".".join(module.split(".")[:2]) for module in missing}
     assert rooms <= {"ringfaust.spark", "ringfaust.demo", "ringfaust.cli", "ringfaust.faststream"}
     assert not {"ringfaust.cli.main", "ringfaust.demo", "ringfaust.spark"} & missing.keys()
     extras = own["optional-dependencies"]
     used = [
-        each for name in ("spark", "top", "demo", "faststream", "oidc") for each in extras[name]
+        each
+        for name in ("spark", "top", "demo", "faststream", "mcp", "oidc")
+        for each in extras[name]
     ]
     everything = [*own["dependencies"], *used, "pytest"]
     assert not undeclared(wheels["ringfaust"], tmp_path / "with", everything)
