@@ -48,7 +48,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/tutorials/README": {"": ("[1-9]*",)},
     "docs/how-to/README": {
         "": (
-            "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down", "change-the-configuration",
+            "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down",
+            "move-to-another-cluster", "change-the-configuration",
             "change-a-ring-size", "delete-a-message", "queue-between-programs",
             "account-for-evictions",
         )
