@@ -82,7 +82,8 @@ class Lake:
         asyncio.run(write_topics(self.worker, 1, odd[:half], first))
         self.fail_after("queue_minutes")
         self.catch_up()
-        gold.close(GoldQueries(self.spark, self.root), 0)
+        session = lake_stream.lake_session(self.spark, self.root, self.worker)
+        gold.close(GoldQueries(session, self.root), 0)
         self.step = self.odd.host.state.step
         strange = [*BAD, None, FUTURE.encode() % (self.step + 1)]
         rest = {role: records[9:] for role, records in self.odd.records.items()}
