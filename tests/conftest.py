@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from bisect import bisect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """All tests of a file run in one process, and all that use Spark in two of the processes.
+    """All tests of a file run in one process, and all that use Spark in three of the processes.
 
     Each process that uses Spark starts its own, whose first minutes are its slowest.
     """
@@ -91,7 +92,7 @@ class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no type
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         if file.startswith("tests/spark/"):
-            return f"tests/spark/{'a-l' if file < 'tests/spark/test_m' else 'm-z'}"
+            return f"tests/spark/{bisect(_SPARK_SCOPES, file)}"
         return file
 
 
@@ -99,6 +100,10 @@ class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no type
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     """Decide which tests run in the same process, whatever `--dist` says."""
     return _Scheduling(config, log)
+
+
+_SPARK_SCOPES = ["tests/spark/test_lake", "tests/spark/test_r"]
+"""Where the second and the third of them begin: each has about a third of the work."""
 
 
 def _rank(path: Path) -> int:
