@@ -137,10 +137,10 @@ async def begin_at(
     Raises:
         KafkaError: the brokers failed, or a worker has opened the partition meanwhile.
     """
-    inputs = {
-        topic: end.inputs.get(topic, InputState())._replace(topic_id=topic_id)
-        for topic, topic_id in ids.items()
-    }
+    inputs = {}
+    for topic, topic_id in ids.items():
+        found = end.inputs.get(topic, InputState())
+        inputs[topic] = found._replace(topic_id=topic_id)
     rows = [
         *end.torn.items(),
         (INPUTS_KEY, write_inputs(inputs)),
