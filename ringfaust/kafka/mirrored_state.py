@@ -137,10 +137,8 @@ async def begin_at(
     Raises:
         KafkaError: the brokers failed, or a worker has opened the partition meanwhile.
     """
-    inputs = {}
-    for topic, topic_id in ids.items():
-        found = end.inputs.get(topic, InputState())
-        inputs[topic] = found._replace(topic_id=topic_id)
+    gaps = {topic: found.gaps for topic, found in end.inputs.items()}
+    inputs = {topic: InputState(each, gaps.get(topic, 0)) for topic, each in ids.items()}
     rows = [
         *end.torn.items(),
         (INPUTS_KEY, write_inputs(inputs)),
