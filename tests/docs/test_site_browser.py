@@ -47,3 +47,22 @@ def test_pages_are_readable_for_everybody(browser: Browser, site: Path) -> None:
 def test_the_search_needs_no_server(browser: Browser) -> None:
     browser.open("search.html?q=evicted")
     browser.until_shown("matching the search query", "body")
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("scale out", "docs/how-to/scale-out"),
+        ("upgrade", "docs/how-to/upgrade"),
+        ("change ring size", "docs/how-to/change-a-ring-size"),
+        ("Kafka is down", "docs/how-to/kafka-is-down"),
+        ("delete a message", "docs/how-to/delete-a-message"),
+    ],
+)
+def test_what_people_look_for_has_a_page(browser: Browser, words: str, page: str) -> None:
+    """It is among the first three that the search finds."""
+    browser.open(f"search.html?q={words.replace(' ', '+')}")
+    browser.until_shown("matching the search query", "body")
+    links = browser.driver.find_elements("css selector", "#search-results ul.search > li > a")
+    first = [str(link.get_attribute("href")).partition("#")[0].partition("?")[0] for link in links]
+    assert any(each.endswith(f"{page}.html") for each in first[:3]), first[:5]
