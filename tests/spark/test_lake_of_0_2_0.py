@@ -9,6 +9,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.lake import gold
@@ -17,6 +18,8 @@ from ringfaust.spark.lake.views import ENDED_ON, VIEWS
 from ringfaust.spark.lake.with_duckdb import open_duckdb
 from tests.spark.batched_lake import BatchedLake
 from tests.spark.lake_history import LakeHistory
+
+pytestmark = pytest.mark.slow
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lake-0.2.0.tar.gz"
 DAY_MS = 86_400_000
