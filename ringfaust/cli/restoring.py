@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -67,6 +66,8 @@ def restore(
 
     Example: ringfaust restore --at orders/0=120400
     """
+    import asyncio
+
     worker, queues = target.load()
     given = dict(map(_begin, at or ()))
     plan = asyncio.run(_look(worker, queues, given))

@@ -68,9 +68,10 @@ import sys
 from pathlib import Path
 from ringfaust.config import load
 from ringfaust.config.applied import newest_of
-from ringfaust.worker.app import _run_faust
+from ringfaust.worker.app import _run_faust, create_app
+from ringfaust.worker.logs import logging_config
 worker, queues = load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]), bootstrap_servers=sys.argv[3])
-_run_faust(worker, newest_of([], queues, ""))
+_run_faust(create_app(worker, newest_of([], queues, "")), logging_config("info", "text"))
 """
 """A worker that does not ask first, as if the broker had gone just after it had answered."""
 

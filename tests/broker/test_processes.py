@@ -86,13 +86,14 @@ async def test_two_processes_share_the_partitions_and_one_that_is_killed_returns
                     await until_ready()
                     await client.send(app.inputs[0], some("b", 1), "q")
                     await client.until_ready("q", "a4", "b0")
+            for number in range(2):
+                ready = f"INFO process {number}: ready: "
+                await until(lambda ready=ready: ready in log.read_text(), 60, "it is logged")
             program.terminate()
             assert program.wait(60) == 0, log.read_text()
         finally:
             program.kill()
     lines = log.read_text()
-    assert "INFO process 0: ready: " in lines
-    assert "INFO process 1: ready: " in lines
     assert "Traceback" not in lines
     assert killable(program.pid, "") == []
 

@@ -26,6 +26,8 @@ MISTAKES = {
     "demo --bootstrap-servers 127.0.0.1:1": "No Kafka broker answers at 127.0.0.1:1",
     "broker --port 0": "'--port'",
     "broker --kafka 9.9": "'9.9' is not one of '3.6', '3.9', '4.1', '4.2'",
+    "mcp --token-file /nowhere": "/nowhere",
+    "restore --at nowhere": "--at nowhere: write TOPIC/PARTITION=OFFSET",
     "version --long": "No such option: --long",
     "redrive --from nowhere": "'nowhere'",
     "context ls --long": "No such option: --long",
