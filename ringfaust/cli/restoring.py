@@ -124,17 +124,13 @@ async def _look(
         BadBegin: a value of --at names no input, or an offset that is not there.
     """
     from ringfaust.config.applied import checked_configuration
-    from ringfaust.kafka.mirrored_state import state_ends
-    from ringfaust.kafka.topic_ids import topic_ids
+    from ringfaust.kafka.mirrored_state import moved_states
     from ringfaust.protocol.records import Role
 
     await _refuse_running(worker)
     used, _ = await checked_configuration(worker, file)
-    client = worker.client_options()
-    ends = await state_ends(client, worker.topic(Role.CHANGELOG), range(worker.partitions))
-    read = {topic for end in ends.values() for topic in end.inputs}
-    ids = (await topic_ids(client, read)).topics if read else {}
-    moved = {number: end for number, end in ends.items() if end.is_moved(ids)}
+    changelog, numbers = worker.topic(Role.CHANGELOG), range(worker.partitions)
+    ends, moved, _ = await moved_states(worker.client_options(), changelog, numbers)
     if not moved:
         return _Plan({}, (), {})
     inputs = [

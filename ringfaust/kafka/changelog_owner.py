@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from ringfaust.kafka.names import partition_transactional_id
-from ringfaust.kafka.reader import last_record
+from ringfaust.kafka.reader import committed_reader, last_record
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import OWNER_KEY, JobOwner, read_owner, write_owner
-from ringfaust.transactional.vendor import stop_client
 
 _AT_ONCE = 16
 
@@ -45,11 +44,7 @@ async def changelog_ends(
     Raises:
         KafkaError: a request failed.
     """
-    consumer = AIOKafkaConsumer(
-        **client, isolation_level="read_committed", auto_offset_reset="none"
-    )
-    await consumer.start()
-    try:
+    async with committed_reader(client) as consumer:
         tps = [TopicPartition(changelog, number) for number in range(partitions)]
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
@@ -64,8 +59,6 @@ async def changelog_ends(
                 last = await last_record(consumer, tp, begins[tp], last.offset)
             found.append(ChangelogEnd(job, job is None and last is not None))
         return found
-    finally:
-        await stop_client(consumer)
 
 
 async def write_owners(

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.kafka.names import partition_transactional_id
-from ringfaust.kafka.reader import read_to_end
+from ringfaust.kafka.reader import committed_reader, read_to_end
+from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import (
@@ -26,7 +27,6 @@ from ringfaust.protocol.stored_rows import (
     write_inputs,
     write_positions,
 )
-from ringfaust.transactional.vendor import stop_client
 
 _BESIDE = frozenset({FEEDS_KEY, INPUTS_KEY, OWNER_KEY})
 """Rows that may follow the positions with which a transaction ends, or come without any."""
@@ -65,17 +65,31 @@ async def state_ends(
     Raises:
         KafkaError: a request failed.
     """
-    consumer = AIOKafkaConsumer(
-        **client, isolation_level="read_committed", auto_offset_reset="none"
-    )
-    await consumer.start()
-    try:
-        found = {}
-        for number in partitions:
-            found[number] = await _state_end(consumer, TopicPartition(changelog, number))
-        return found
-    finally:
-        await stop_client(consumer)
+    async with committed_reader(client) as consumer:
+        return {
+            number: await _state_end(consumer, TopicPartition(changelog, number))
+            for number in partitions
+        }
+
+
+class MovedStates(NamedTuple):
+    """The state of all partitions, and which of it was written in another cluster."""
+
+    ends: Mapping[int, StateEnd]
+    moved: Mapping[int, StateEnd]
+    topics: Collection[str]
+    """What they have read."""
+
+
+async def moved_states(
+    client: Mapping[str, Any], changelog: str, partitions: Collection[int]
+) -> MovedStates:
+    """Which states were written in another cluster. See `state_ends` for arguments and errors."""
+    ends = await state_ends(client, changelog, partitions)
+    read = {topic for end in ends.values() for topic in end.inputs}
+    ids = (await topic_ids(client, read)).topics if read else {}
+    moved = {number: end for number, end in ends.items() if end.is_moved(ids)}
+    return MovedStates(ends, moved, read)
 
 
 async def _state_end(consumer: AIOKafkaConsumer, tp: TopicPartition) -> StateEnd:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -25,6 +26,26 @@ RecordHandler = Callable[[Sequence[InRecord]], None]
 
 class CannotRead(RingfaustError):
     """A topic cannot be read in full: it does not exist, or its oldest records are gone."""
+
+
+@asynccontextmanager
+async def committed_reader(client: Mapping[str, Any]) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of committed records, to which nothing is assigned yet.
+
+    Args:
+        client: options of any Kafka client.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    consumer = AIOKafkaConsumer(
+        **client, isolation_level="read_committed", auto_offset_reset="none"
+    )
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await stop_client(consumer)
 
 
 async def read_to_end(

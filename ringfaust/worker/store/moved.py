@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringfaust.config import WorkerConfig
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.mirrored_state import state_ends
+from ringfaust.kafka.mirrored_state import moved_states
 from ringfaust.kafka.names import worker_group
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
@@ -20,7 +20,7 @@ class MovedState(RingfaustError):
     """
 
 
-async def refuse_moved(worker: WorkerConfig, queues: QueuesConfig) -> None:
+async def refuse_moved_state(worker: WorkerConfig, queues: QueuesConfig) -> None:
     """Refuse a changelog whose positions are those of another cluster (ADR 57).
 
     The group's offsets name the changelog that they belong to. Only if none does, because the
@@ -44,14 +44,12 @@ async def refuse_moved(worker: WorkerConfig, queues: QueuesConfig) -> None:
     found = [CommittedOffset(each.offset, each.metadata or "") for each in offsets.values()]
     if any(each.changelog_id in ("", changelog_id) for each in found if not each.is_repartitioned):
         return
-    ends = await state_ends(client, changelog, numbers)
-    read = {topic for end in ends.values() for topic in end.inputs}
-    ids = (await topic_ids(client, read)).topics if read else {}
-    moved = [number for number, end in ends.items() if end.is_moved(ids)]
-    if moved:
+    states = await moved_states(client, changelog, numbers)
+    if states.moved:
+        read = ", ".join(sorted(states.topics))
         raise MovedState(
             f"the state in {changelog} was written in another cluster, or all topics that it has "
-            f"read were created again: {', '.join(sorted(read))}. Their offsets are others here. "
+            f"read were created again: {read}. Their offsets are others here. "
             "From the beginning, old commands would be carried out again. Nothing was changed. "
             "`ringfaust restore` shows where the partitions would begin, and writes it with --yes: "
             "see docs/how-to/move-to-another-cluster.md"
