@@ -73,7 +73,7 @@ from ringfaust.worker.store.changelog import (
     standby_consumer,
 )
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
-from ringfaust.worker.store.moved import refuse_moved
+from ringfaust.worker.store.moved import refuse_moved_state
 from ringfaust.worker.store.rocks import open_rocks_store
 
 log = logging.getLogger(__name__)
@@ -417,7 +417,8 @@ def run(
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
         tag = "" if socket_path is None else socket_path.name
-        dictConfig(logging_config(worker.log_level, worker.log_format, tag))
+        log_config = logging_config(worker.log_level, worker.log_format, tag)
+        dictConfig(log_config)
         log_start(worker)
         if used.note:
             log.warning("%s", used.note)
@@ -427,12 +428,12 @@ def run(
         app = create_app(
             worker, used, attach, socket_path=socket_path, is_clock_checked=is_clock_checked
         )
-        _run_faust(app, logging_config(worker.log_level, worker.log_format, tag))
+        _run_faust(app, log_config)
 
 
 async def _check_others(worker: WorkerConfig, queues: QueuesConfig, mine: str) -> None:
     """Refuse to run beside workers with other settings, or on another cluster's state."""
-    await asyncio.gather(check_group(worker, mine), refuse_moved(worker, queues))
+    await asyncio.gather(check_group(worker, mine), refuse_moved_state(worker, queues))
 
 
 async def _refuse_owned(worker: WorkerConfig) -> None:
@@ -454,11 +455,11 @@ def log_start(worker: WorkerConfig) -> None:
         log.warning("%s: %s", compiled.KIND, compiled.REMEDY)
 
 
-def _run_faust(app: BatchApp, logging: dict[str, Any]) -> None:
+def _run_faust(app: BatchApp, log_config: dict[str, Any]) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=logging
+        app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=log_config
     )
     process.spinner = None
     process.execute_from_commandline()
