@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.files import HadoopFolder
@@ -112,8 +113,8 @@ def append(
 ) -> None:
     """Append a batch's rows to a table, once.
 
-    If someone else commits meanwhile, another run of the same batch or an OPTIMIZE, it tries again:
-    Delta then looks anew whether the table has the batch, and which files it replaces.
+    If another run of the same batch or an OPTIMIZE commits first, it tries again. Delta then checks
+    again whether the table has the batch, and which files to replace.
 
     Args:
         rows: columns that the table lacks are added to it.
@@ -132,14 +133,19 @@ def append(
     )
     if replace is not None:
         writer = writer.option("replaceWhere", replace)
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return writer.save(path(root, table.name))
-        except (PySparkException, Py4JJavaError) as error:
-            if attempt == _ATTEMPTS or _CONFLICT not in str(error):
-                raise
-            log.info("%s: batch %d of %s is committed again", table.name, batch, stream)
-    raise AssertionError
+    again = Retrying(
+        retry=retry_if_exception(_is_conflict),
+        stop=stop_after_attempt(_ATTEMPTS),
+        before_sleep=lambda _: log.info(
+            "%s: batch %d of %s is committed again", table.name, batch, stream
+        ),
+        reraise=True,
+    )
+    again(writer.save, path(root, table.name))
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, (PySparkException, Py4JJavaError)) and _CONFLICT in str(error)
 
 
 def transaction(stream: str) -> str:
