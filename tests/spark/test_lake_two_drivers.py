@@ -1,7 +1,7 @@
 """Someone else commits between a read of the lake and the commit that follows: nothing doubles.
 
-A paused driver that goes on, a second run, or an OPTIMIZE. Each comes at the worst moment: while
-the tasks of a write run, so Delta's transaction is open and nothing is committed.
+A paused driver resumes, a second run starts, or an OPTIMIZE runs. Each happens at the worst moment:
+while a write's tasks run, so Delta's transaction is open and nothing is committed.
 """
 
 from __future__ import annotations
