@@ -16,6 +16,7 @@ from aiokafka.errors import (
     NodeNotReadyError,
     TopicAlreadyExistsError,
     TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -169,15 +170,19 @@ class KafkaAdmin:
                 min(len(each["isr"]) for each in those),
             )
             for name, those in partitions.items()
+            if name in settings
         }
 
     async def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """Of each topic. One that the broker asked does not know yet, or no longer, is left out."""
         if not names:
             return {}
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
         settings: dict[str, dict[str, str]] = {}
         for answer in await self._client.describe_configs(resources):
             for error_code, text, _, name, entries in answer.resources:
+                if error_code == UnknownTopicOrPartitionError.errno:
+                    continue
                 if error_code:
                     raise for_code(error_code)(text)
                 settings[name] = {entry[0]: entry[1] or "" for entry in entries}

@@ -55,14 +55,7 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
         if topic not in await consumer.topics():
             return LastSign(True)
         consumer.assign([where])
-        end = (await consumer.end_offsets([where]))[where]
-        begin = (await consumer.beginning_offsets([where]))[where]
-        consumer.seek(where, max(begin, end - _TAIL))
-        signs: dict[str, int] = {}
-        if begin < end:
-            async for records in read_to_end(consumer, {where: end}):
-                for each in records:
-                    _take(signs, each.key, each.value)
+        signs = await _read_tail(consumer, where)
         last_ms = max(signs.values(), default=0)
         if time.time_ns() // 1_000_000 - last_ms < failover_after_ms:
             return LastSign(True, last_ms)
@@ -79,6 +72,19 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
         return LastSign(True)
     finally:
         await stop_client(consumer)
+
+
+async def _read_tail(consumer: AIOKafkaConsumer, where: TopicPartition) -> dict[str, int]:
+    """Look through the latest rows. Returns who lived when it wrote last, and when that was."""
+    end = (await consumer.end_offsets([where]))[where]
+    begin = (await consumer.beginning_offsets([where]))[where]
+    consumer.seek(where, max(begin, end - _TAIL))
+    signs: dict[str, int] = {}
+    async for records in read_to_end(consumer, {where: end}):
+        for each in records:
+            _take(signs, each.key, each.value)
+    consumer.resume(where)
+    return signs
 
 
 def _take(signs: dict[str, int], key: bytes | None, value: bytes | None) -> bool:
@@ -113,9 +119,11 @@ class SignTopic:
         self._client = client
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
+        self._found: list[str] = []
+        """Who gave signs of life before the start."""
 
     async def start(self) -> None:
-        """Connect, to read what is written from now on."""
+        """Connect, and look who gives signs of life: one of them may have died just now."""
         options = {**self._client, "request_timeout_ms": _TIMEOUT_MS}
         self._producer = AIOKafkaProducer(**options, acks=1)
         use_backoff(self._producer)
@@ -126,7 +134,8 @@ class SignTopic:
         await self._consumer.start()
         where = TopicPartition(self._topic, _PARTITION)
         self._consumer.assign([where])
-        await self._consumer.seek_to_end(where)
+        signs = await _read_tail(self._consumer, where)
+        self._found = [each for each in signs if not each.startswith(_WORKER)]
 
     async def write(self, worker: str, *, is_alive: bool) -> None:
         """Write a sign of life, or that the worker stops. Returns when the brokers have it."""
@@ -137,8 +146,10 @@ class SignTopic:
         )
 
     async def read(self) -> AsyncIterator[tuple[str, bool]]:
-        """Yield worker, and whether it lives, for each sign that comes, without end."""
+        """Yield worker, and whether it lives: who lived before the start, then each new sign."""
         assert self._consumer is not None
+        for worker in self._found:
+            yield worker, True
         async for record in self._consumer:
             worker = read_sign_key(record.key)
             if worker:

@@ -13,6 +13,7 @@ from pyspark.errors.exceptions.base import PySparkException
 from ringfaust.errors import RingfaustError
 
 _MAX_CHARS = 3_000
+_TRACEBACK = "Traceback (most recent call last):"
 _HADOOP = "hadoop-client-api-"
 """How the jar with Spark's Hadoop begins, followed by the version."""
 
@@ -45,10 +46,11 @@ def _brief(text: str) -> str:
             "Spark cannot read or write s3a://… without hadoop-aws: add --packages "
             f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}"
         )
-    lines = [line for line in text.splitlines() if line.strip()]
-    # Of lost data Spark says to go on without it, by an option that no job here has.
-    noise = ("at ", "If you don't want your streaming query to fail")
-    kept = "\n".join(line for line in lines if not line.lstrip().startswith(noise))
+    # The frames of Java and Python are indented. Of lost data Spark says to go on without it, by an
+    # option that no job here has.
+    noise = (" ", "\t", "at ", "If you don't want your streaming query to fail")
+    lines = [line for line in text.splitlines() if line and not line.startswith(noise)]
+    kept = "\n".join(line.removesuffix(" Return Message: " + _TRACEBACK) for line in lines)
     return f"Spark ended the job: {kept[:_MAX_CHARS]}"
 
 

@@ -28,13 +28,13 @@ class SignLog(Protocol):
     """The log of the signs."""
 
     async def start(self) -> None:
-        """Connect, to read what is written from now on."""
+        """Connect, and look who gave signs of life until now."""
 
     async def write(self, worker: str, *, is_alive: bool) -> None:
         """Write a sign of life, or that the worker stops."""
 
     def read(self) -> AsyncIterator[tuple[str, bool]]:
-        """Yield the signs, as arguments of `write`, without end."""
+        """Yield the signs, as arguments of `write`, without end; first, who lived at the start."""
 
     async def stop(self) -> None:
         """Disconnect."""

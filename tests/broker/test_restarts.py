@@ -68,6 +68,9 @@ async def test_a_restart_with_its_disk_loses_no_message(app: Application) -> Non
     async with client_of(app) as client:
         await client.send(app.inputs[0], ["volatile"], "q", **NON_PERSISTENT)
         await client.until_ready("q", "volatile")
+        # The store gets a body right after its commit, and the next commit waits for that.
+        # So the answer of a later commit shows that the store has the body.
+        await client.counts("q")
         worker.kill()
         worker.start()
         await client.until_ready("q", "volatile")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import UnknownTopicOrPartitionError
 
 from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.config.documents import ConfigError, read, shipped
@@ -26,6 +29,7 @@ from ringfaust.kafka.admin import (
     BrokerRefused,
     BrokerUnreachable,
     ExistingTopic,
+    KafkaAdmin,
     open_admin,
 )
 from ringfaust.protocol.records import Role
@@ -260,6 +264,23 @@ async def test_existing_topics_are_checked_but_never_changed(broker: EmbeddedBro
         ("topics-odd.control", "timestamps", "error"),
     }
     assert {topic for topic, _, _ in found} == {name for name, _ in odd}
+
+
+async def test_a_topic_that_the_broker_asked_does_not_know_yet_is_not_there() -> None:
+    """One broker may list a new topic while another has not heard of it."""
+
+    class Client:
+        async def describe_topics(self) -> list[dict[str, Any]]:
+            partitions = [{"replicas": [1], "isr": [1]}]
+            return [{"topic": name, "partitions": partitions, "error_code": 0} for name in "ab"]
+
+        async def describe_configs(self, _: object) -> list[Any]:
+            unknown = UnknownTopicOrPartitionError.errno
+            resources = [(0, "", 2, "a", [("x", "1")]), (unknown, "", 2, "b", [])]
+            return [SimpleNamespace(resources=resources)]
+
+    admin = KafkaAdmin(cast("Any", Client()))
+    assert await admin.existing(["a", "b"]) == {"a": ExistingTopic(1, {"x": "1"}, 1, 1)}
 
 
 @pytest.mark.kafka
