@@ -1,5 +1,7 @@
 """Upper bounds on everything that comes from outside, each with its reason."""
 
+from typing import Final
+
 NAME_CHARS = 249
 """Longest queue, consumer, session and group name: Kafka's limit for a topic name."""
 
@@ -35,7 +37,7 @@ SESSION_CONSUMERS = 1_000
 GROUPS = 100_000
 """Most message groups whose owner a queue remembers while none of their messages is in it."""
 
-PRIORITIES = 10
+PRIORITIES: Final = 10
 """0 to 9, as in JMS."""
 
 ENDED_REMEMBERED = 1_000
@@ -82,7 +84,7 @@ REFILL = 1_000
 REFILL_BYTES = 4 * 1024 * 1024
 """Bytes of these rows. A read exceeds it by one row at most."""
 
-SEQUENCE_BITS = 56
+SEQUENCE_BITS: Final = 56
 """Bits of a sequence number: enough for 2,000 years at a million messages per second."""
 
 WHOLE = (1 << 63) - 1

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from ringfaust.core import limits
 from ringfaust.core.selector import Selector, compile_selector
 
-WINDOW = "@window"
+WINDOW: Final = "@window"
 """The name of the consumer that represents a managed window (R12)."""
 
-PLAIN = 1 << 104
+PLAIN: Final = 1 << 104
 """Positions of plain messages start here, after those of all messages that came due (§1)."""
 
 

@@ -383,13 +383,16 @@ class Queue:
     def wanted(self, level: int, after: int, scans: list[Scan]) -> Iterator[Message]:
         """The messages of a level behind a position, in order, that a scan has not passed."""
         table = self.level(level)
-        start = min([scan.upto[level] for scan in scans], default=NOWHERE)
-        late = {each for scan in scans for each in scan.late[level] if after < each <= start}
-        for position in sorted(late):
-            message = table.get(position)
-            if message is not None:
-                yield message
-        start = max(after, start)
+        start = after
+        ends = [scan.upto[level] for scan in scans]
+        if ends and NOWHERE not in ends:
+            upto = min(ends)
+            late = {each for scan in scans for each in scan.late[level] if after < each <= upto}
+            for position in sorted(late):
+                message = table.get(position)
+                if message is not None:
+                    yield message
+            start = max(after, upto)
         for _, message in table.walk(None if start == NOWHERE else start):
             yield message
 

@@ -7,7 +7,7 @@ after a restart, the first dispatch looks at all of them once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ringfaust.core import limits
 from ringfaust.core.selector import Selector
@@ -15,7 +15,7 @@ from ringfaust.core.selector import Selector
 if TYPE_CHECKING:
     from ringfaust.core.model import Message
 
-NOWHERE = -1
+NOWHERE: Final = -1
 """Before the first position."""
 
 
@@ -57,8 +57,8 @@ class Scan:
             late.clear()
 
     def passed(self, level: int, after: int, position: int) -> None:
-        """No ready message behind `after`, up to `position`, matches."""
-        if self.selector is None or after > self.upto[level]:
+        """No ready message behind `after`, up to `position`, matches the selector, which it has."""
+        if after > self.upto[level]:
             return
         late = self.late[level]
         if late:

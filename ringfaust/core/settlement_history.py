@@ -16,7 +16,7 @@ from ringfaust.core.create import create
 from ringfaust.core.model import Refusal
 from ringfaust.core.table import Kind, Rows, WriteSet
 
-PAGE = 100
+PAGE: Final = 100
 """Message ids in a page."""
 PAGES = limits.ENDED_REMEMBERED // PAGE + 1
 """Pages kept of one consumer."""
@@ -152,12 +152,13 @@ class SettlementHistory:
         past = known.past or Past(0, 0)
         known.past = create(_PAST, past.ended + 1, past.departure)
         page = past.ended // PAGE
-        if page not in known.pages:
-            known.pages[page] = {}
+        entries = known.pages.get(page)
+        if entries is None:
+            entries = known.pages[page] = {}
             if page - PAGES in known.pages:
                 del known.pages[page - PAGES]
                 known.changed.add(page - PAGES)
-        known.pages[page][message_id] = False
+        entries[message_id] = False
         return known.change(page)
 
     def mark_evicted(self, holders: Iterable[str], message_id: str) -> int:

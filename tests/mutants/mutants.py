@@ -51,7 +51,7 @@ PLACING, ATTACHING = "core/transitions/placing.py", "core/transitions/attaching.
 POLICY, ENGINE = "core/policy/default.py", "core/engine.py"
 CHECKS, SETTLES = "core/checks/queues.py", "core/checks/settles.py"
 ADMISSION, WORK = "core/admission.py", "core/work.py"
-_OVERFLOW = "            evict(work, queue, queue.victim(), EvictReason.OVERFLOW, message.id)\n"
+_OVERFLOW = "            evict(work, queue, queue.victim(), _OVERFLOW, message.id)\n"
 
 MUTANTS = [
     # --- the ring
@@ -129,8 +129,8 @@ MUTANTS = [
     Mutant("passes the expired", "R50: dispatch does not leave out what has expired", DELIVERING,
            "skips = not (queue.expiring and queue.may_meet_expired(work.now))", "skips = True"),
     Mutant("as far as the furthest", "R15: each selector has its own place", QUEUE,
-           "start = min([scan.upto[level] for scan in scans], default=NOWHERE)",
-           "start = max([scan.upto[level] for scan in scans], default=NOWHERE)"),
+           "upto = min(ends)",
+           "upto = max(ends)"),
     Mutant("double an ack", "R16: an ack is reported once", DELIVERING,
            "    work.effects.append(new.acked(queue.name, delivery))\n",
            "    work.effects.append(new.acked(queue.name, delivery))\n" * 2),

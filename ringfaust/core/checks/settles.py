@@ -26,7 +26,8 @@ from ringfaust.core.transitions.xids import HOLD_ACK
 from ringfaust.core.work import Work
 
 _STAGE: Final[Any] = Stage
-"""mypyc looks up the names of another module at each use."""
+_CLIENT: Final = AckMode.CLIENT
+"""mypyc looks up the names of another module, and the members of an enum, at each use."""
 
 _NO_DELIVERY = {
     Refusal.BAD_COMMAND: "no consumer of that name ever attached to this queue",
@@ -41,7 +42,7 @@ def ack(work: Work, ack: c.Ack) -> list[Stage]:
     if ack.xid:
         return _ack_in_xid(work, ack)
     queue, consumer, delivery = _find_delivery(work, ack)
-    if consumer.ack_mode is AckMode.CLIENT:
+    if consumer.ack_mode is _CLIENT:
         return [Stage(ACCEPT_ALL, queue.name, (consumer, delivery.number))]
     return [create(_STAGE, ACCEPT, queue.name, (consumer, delivery))]
 
@@ -77,7 +78,7 @@ def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
         work.effects.append(e.Refused(queue.name, reason, message_id, text, number))
     if consumer is None or not found:
         return []
-    if consumer.ack_mode is AckMode.CLIENT:
+    if consumer.ack_mode is _CLIENT:
         return [Stage(ACCEPT_ALL, queue.name, (consumer, max(found)))]
     return [
         Stage(ALIVE, queue.name, (consumer,)),

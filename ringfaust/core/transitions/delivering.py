@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ringfaust.core import new
 from ringfaust.core.model import (
@@ -20,6 +20,9 @@ from ringfaust.core.scan import NOWHERE, Scan
 from ringfaust.core.transitions.leaving import leave_dead, leave_expired
 from ringfaust.core.transitions.placing import set_group_owner, unplace, unweigh
 from ringfaust.core.work import Work
+
+_NONE: Final = AckMode.NONE
+"""mypyc looks up the members of an enum at each use."""
 
 DISPATCH, MEET = "dispatch", "meet expired"
 """Stages of commands: they hand out what is ready, and expire what is at the head."""
@@ -96,6 +99,8 @@ def _met(work: Work, queue: Queue, expired: Message) -> None:
 
 def _deliver_in_order(work: Work, queue: Queue, after: Any) -> Place | None:
     """Deliver in order, behind the place `after`. Return where this transaction is full."""
+    first: int
+    behind: int
     first, behind = after or (0, NOWHERE)
     for level, count in enumerate(queue.level_counts):
         if not count or level < first:
@@ -146,6 +151,8 @@ def _deliver_level(work: Work, queue: Queue, level: int, after: int) -> tuple[in
 def _pass(queue: Queue, scans: list[Scan], level: int, begun: int, position: int) -> None:
     """What these scans match between the positions has been delivered."""
     for scan in scans:
+        if scan.selector is None:  # it matches everything, so it never passes a place
+            continue
         scan.passed(level, begun, position)
         queue.scanned[level] = max(queue.scanned[level], scan.upto[level])
 
@@ -160,7 +167,7 @@ def _deliver(work: Work, queue: Queue, message: Message, consumer: Consumer) -> 
     work.state.deliveries = number = work.state.deliveries + 1
     delivery = new.new_delivery(number, consumer.name, message, work.now)
     work.effects.append(new.dispatched(queue.name, delivery))
-    if consumer.ack_mode is AckMode.NONE:  # gone on dispatch; it uses no credit (R10, R16)
+    if consumer.ack_mode is _NONE:  # gone on dispatch; it uses no credit (R10, R16)
         work.weigh(queue.history.remember(consumer.name, message.id))
         _acked(work, queue, delivery)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import new
@@ -20,6 +22,9 @@ from ringfaust.core.transitions.delivering import dispatch, meet_expired, offer
 from ringfaust.core.transitions.leaving import evict, expire, leave_evicted, leave_expired
 from ringfaust.core.transitions.placing import forget_ids, place, schedule, unschedule, weigh
 from ringfaust.core.work import Work
+
+_OVERFLOW: Final = EvictReason.OVERFLOW
+"""mypyc looks up the members of an enum at each use."""
 
 LIMITS, DUE = "limits", "due"
 """Stages of commands: a send brings its queue within the limits, a sweep makes messages due."""
@@ -68,7 +73,7 @@ def enter(work: Work, queue: Queue, send: c.Send) -> None:
         ring_size = queue.spec.ring_size
         was_taken = queue.consumers and offer(work, queue, message)
         if not was_taken and 0 <= ring_size < queue.counts.ready:
-            evict(work, queue, queue.victim(), EvictReason.OVERFLOW, message.id)
+            evict(work, queue, queue.victim(), _OVERFLOW, message.id)
         if queue.expiring and queue.policy.expires_when_met:
             meet_expired(work, queue)
     if queue.is_limited:
