@@ -31,14 +31,17 @@ class Progress(NamedTuple):
 
 
 async def progress(app: Application) -> Progress:
-    """How many records of the inputs have been read and committed, and how many have not."""
+    """How many records of the inputs have been read and committed, and how many have not.
+
+    Records behind an open transaction count, too: they will be read once the brokers abort it.
+    """
     tps = [
         TopicPartition(topic, partition)
         for topic in (*app.inputs, app.topic("control"))
         for partition in range(app.worker_config.partitions)
     ]
     admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    consumer = AIOKafkaConsumer(bootstrap_servers=app.servers, isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(bootstrap_servers=app.servers)
     try:
         await admin.start()
         await consumer.start()
