@@ -189,7 +189,9 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         A static member stays in the group until it is removed, or its session expires. Cancelling
         this does not cancel the coordination; if it did, each later fetch would be cancelled, too.
         """
-        await asyncio.shield(self.kafka_consumer._coordinator.close())  # noqa: SLF001
+        coordinator: Any = self.kafka_consumer._coordinator  # noqa: SLF001
+        if coordinator is not None:  # the client has begun: a worker may be stopped before that
+            await asyncio.shield(coordinator.close())
 
     def keep_reading(
         self,

@@ -360,6 +360,13 @@ async def test_nobody_who_stops_waiting_for_the_end_of_a_membership_cancels_the_
     coordinator._coordination_task.cancel()
 
 
+async def test_a_membership_that_has_not_begun_ends_at_once() -> None:
+    """A worker may be stopped while it still connects. If not: an error, and it does not end."""
+    thread: Any = SimpleNamespace(kafka_consumer=AIOKafkaConsumer(bootstrap_servers="nobody:1"))
+    await vendor.FaustConsumerThread.close_coordinator(thread)
+    assert thread.kafka_consumer._coordinator is None
+
+
 def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
     """If not: `set_prefetch_backoff` has no effect and idle partitions delay busy ones."""
     assert "self._fetcher = Fetcher(" in source(AIOKafkaConsumer.start)
