@@ -107,9 +107,7 @@ async def _copied_before(tp: TP, context: WorkerContext) -> int | None:
 class RepartitionWork:
     """Forwards the records of one partition of a topic to the partitions of their queues."""
 
-    def __init__(
-        self, route: Route, number: int, context: WorkerContext, revision: int = 0
-    ) -> None:
+    def __init__(self, route: Route, number: int, context: WorkerContext, revision: int) -> None:
         self.route = route
         """The topic, and which queue its records are for. It never changes."""
         self._revision = revision
