@@ -47,7 +47,7 @@ from ringfaust.worker.partition.hearing import Hearing
 from ringfaust.worker.partition.input_positions import check_changelog, log_gaps, start_positions
 from ringfaust.worker.partition.numbers import PartitionNumbers
 from ringfaust.worker.partition.pausing import InputPauses
-from ringfaust.worker.partition.route_changes import refuse_moved
+from ringfaust.worker.partition.route_changes import QueuesMoved
 from ringfaust.worker.partition.spans import WorkerSpans
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.changelog import OWN_PACE
@@ -307,7 +307,7 @@ class PartitionWork:
         moved = RouteChanges(self._feeds, now).moved(processor.queues, number)
         full = [queue for queue in moved if queue.messages]
         if full and not processor.revision:
-            refuse_moved(number, full)
+            raise QueuesMoved(number, full)
         self._blocked = full
         if full:
             log.error("partition %d: %s", number, self.blocked)
