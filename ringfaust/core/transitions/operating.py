@@ -54,7 +54,8 @@ def configure_address_stage(work: Work, stage: Stage) -> None:
     address, spec = state.address(name), state.catalog.address(name, settings)
     assert address is not None and spec is not None
     state.use_address(address)
-    address.configure(settings, spec)
+    address.settings = settings
+    address.use_spec(spec)
     work.effects.append(e.ConfiguredAddress(address.name, given))
 
 
