@@ -284,17 +284,13 @@ class Processor(Generic[Buffer]):
 
     def queues(self, begin: str = "") -> Iterator[tuple[str, int]]:
         """Yield each stored queue whose name begins so, and the number of its messages."""
-        after: str | None = None
-        if begin:
-            after = begin
-            if (first := self.state.queue_rows.get(begin)) is not None:
-                yield begin, Counts(*first.counts).messages
-        while rows := self.state.queue_rows.scan(after, _QUEUES_AT_ONCE):
-            for name, row in rows:
-                if not name.startswith(begin):
-                    return
-                yield name, Counts(*row.counts).messages
-            after = rows[-1][0]
+        rows = self.state.queue_rows
+        if begin and (first := rows.get(begin)) is not None:
+            yield begin, Counts(*first.counts).messages
+        for name, row in rows.scan_all(begin or None, _QUEUES_AT_ONCE):
+            if not name.startswith(begin):
+                return
+            yield name, Counts(*row.counts).messages
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue that does not belong into this partition any more (R113)."""

@@ -24,13 +24,12 @@ def _look(work: Work, looked: Looked) -> Looked | None:
     after, place = looked
     if place is not None and (place := _look_at(work, after, place)) is not None:
         return Looked(after, place)
-    while rows := work.state.queue_rows.scan(after, limits.REFILL):
-        for after, row in rows:  # noqa: B020 - the next scan begins behind the last
-            work.weigh(limits.ROW_COST_BYTES)
-            if row.non_persistent and (place := _look_at(work, after, (0, None))) is not None:
-                return Looked(after, place)
-            if not work.has_room:
-                return Looked(after)
+    for name, row in work.state.queue_rows.scan_all(after, limits.REFILL):
+        work.weigh(limits.ROW_COST_BYTES)
+        if row.non_persistent and (place := _look_at(work, name, (0, None))) is not None:
+            return Looked(name, place)
+        if not work.has_room:
+            return Looked(name)
     return None
 
 

@@ -89,14 +89,13 @@ def keep_less_stage(work: Work, stage: Stage) -> None:
         if address is not None and not _keep_less(work, address):
             work.stages.append(stage)
         return
-    while rows := state.address_rows.scan(after, limits.REFILL):
-        for name, _ in rows:
-            work.weigh(limits.ROW_COST_BYTES)
-            address = state.address(name)
-            if work.is_full or not (address is None or _keep_less(work, address)):
-                work.stages.append(stage._replace(args=(after,)))
-                return
-            after = name
+    for name, _ in state.address_rows.scan_all(after, limits.REFILL):
+        work.weigh(limits.ROW_COST_BYTES)
+        address = state.address(name)
+        if work.is_full or not (address is None or _keep_less(work, address)):
+            work.stages.append(stage._replace(args=(after,)))
+            return
+        after = name
 
 
 def _keep_less(work: Work, address: Address) -> bool:
@@ -113,17 +112,16 @@ def _keep_less(work: Work, address: Address) -> bool:
 def take_up_stage(work: Work, stage: Stage) -> None:
     """Give the queues behind a name what the configuration says, as many as fit (R114, R128)."""
     (after,) = stage.args
-    while rows := work.state.queue_rows.scan(after, limits.REFILL):
-        for name, row in rows:
-            if work.is_full:
-                work.stages.append(stage._replace(args=(after,)))
-                return
-            work.spend(0)
-            queue = work.state.queues.get(name)
-            held = Counts(*row.counts) if queue is None else queue.counts
-            work.left_transitions -= held.delivering  # its first use decodes them
-            _reconfigure(work, name, row)
-            after = name
+    for name, row in work.state.queue_rows.scan_all(after, limits.REFILL):
+        if work.is_full:
+            work.stages.append(stage._replace(args=(after,)))
+            return
+        work.spend(0)
+        queue = work.state.queues.get(name)
+        held = Counts(*row.counts) if queue is None else queue.counts
+        work.left_transitions -= held.delivering  # its first use decodes them
+        _reconfigure(work, name, row)
+        after = name
 
 
 def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
