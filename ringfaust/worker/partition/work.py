@@ -99,7 +99,7 @@ class _OwnStore:
 
     async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
         """Open the store, up to date."""
-        store = await self._follower.lend(OWN_PACE)
+        store = await self._follower.lend()
         self._is_lent = True
         return store
 

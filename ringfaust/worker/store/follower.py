@@ -17,7 +17,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore
-from ringfaust.worker.store.changelog import Pace, apply_records, open_store
+from ringfaust.worker.store.changelog import OWN_PACE, Pace, apply_records, open_store
 from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
 
 _OPEN_GATE = nullcontext()
@@ -75,11 +75,11 @@ class Follower:
         async with self._turn, gate:
             await self._open(pace)
 
-    async def lend(self, pace: Pace) -> PartitionStore:
+    async def lend(self) -> PartitionStore:
         """Like `catch_up`, but returns the store. It is the caller's until `take_back`."""
         await self._turn.acquire()
         try:
-            await self._open(pace)
+            await self._open(OWN_PACE)
         except BaseException:
             self._turn.release()
             raise
