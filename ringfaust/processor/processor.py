@@ -90,7 +90,7 @@ _REVISION = "\0revision "
 """No queue has such a name."""
 TICK, START = "tick", "start"
 """The `by` of events that a tick or a start caused, in place of a record's position."""
-_OF_START = (START, "", "", "", "")
+_OF_START: tuple[str, ...] = (START, "", "", "", "")
 """What caused the look for lost bodies."""
 
 
