@@ -73,14 +73,9 @@ class Address:
         )
 
     def use_spec(self, spec: AddressSpec) -> None:
-        """Use these settings."""
+        """Use these settings. See `first_beyond` for what they demand."""
         self.spec = spec
         self.policy = POLICIES[spec.compat]
-
-    def configure(self, settings: dict[str, object], spec: AddressSpec) -> None:
-        """Apply new settings (R90). See `first_beyond` for what they demand."""
-        self.settings = settings
-        self.use_spec(spec)
 
     def first_beyond(self) -> Message | None:
         """The first retained message that is beyond the count of the settings, or None (R71)."""

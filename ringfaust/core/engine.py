@@ -32,7 +32,7 @@ from ringfaust.core.transitions import (
 from ringfaust.core.transitions import queues as of_queues
 from ringfaust.core.transitions import xids as of_xids
 from ringfaust.core.transitions.entering import enter
-from ringfaust.core.transitions.looking import Looked, look
+from ringfaust.core.transitions.looking import look
 from ringfaust.core.transitions.opening import opened
 from ringfaust.core.transitions.queues import auto_delete
 from ringfaust.core.work import Work
@@ -253,8 +253,13 @@ class Engine:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a command continues in the next transaction."""
-        return self.state.unfinished is not None
+        """Whether a command, or the look for lost bodies, continues in the next transaction."""
+        return self.state.unfinished is not None or self.is_looking
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether that is the look for lost bodies, which comes first (R82)."""
+        return self._work.looked is not None
 
     @property
     def spent_bytes(self) -> int:
@@ -267,7 +272,9 @@ class Engine:
         return self._work.most_transitions - self._work.left_transitions
 
     def go_on(self) -> Step:
-        """Continue the unfinished command, as if it had never been cut (R114)."""
+        """Continue the look for lost bodies, or a command as if it had never been cut (R114)."""
+        if self.is_looking:
+            return self.look()
         unfinished = self.state.unfinished
         assert unfinished is not None
         work = self._work
@@ -283,18 +290,15 @@ class Engine:
         refusal = work.end(unfinished.queue, unfinished.context, refusal)
         return Step(work.effects, refusal)
 
-    def look(self, looked: Looked) -> tuple[Step, Looked | None]:
+    def look(self) -> Step:
         """Drop what a crash has taken, as much as fits into one transaction (R82, R121).
 
-        A host does so before anything else until all is looked at, even if a command is unfinished.
-
-        Returns:
-            What was lost, and how far it has looked; None: that is all.
+        A host does so before anything else, even if a command is unfinished. `go_on` continues it.
         """
         work = self._work
         work.begin(self.state.now_ms)
-        left = look(work, looked)
-        return Step(work.effects, None), left
+        look(work)
+        return Step(work.effects, None)
 
     def advance(self, now_ms: int) -> None:
         """Move the time of an idle partition forward."""

@@ -191,6 +191,15 @@ class Unfinished(NamedTuple):
     """Up to which delivery of a returning set all are known to return (C2)."""
 
 
+class Looked(NamedTuple):
+    """How far the look for lost bodies has come (R82)."""
+
+    queue: str
+    """The last queue that it has looked at, by name; empty: none yet."""
+    place: tuple[int, int | None] | None = None
+    """The last message of that queue; None: it is done with the queue."""
+
+
 class Group(NamedTuple):
     """A message group of one queue (R14, R116)."""
 

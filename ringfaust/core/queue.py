@@ -274,14 +274,6 @@ class Queue:
         # Orders are never reused, so a detach does not have to visit the groups it frees (R116).
         return next((c for c in self.consumers.values() if c.order == group.owner), None)
 
-    def all_groups(self) -> Iterator[str]:
-        """The names of all stored groups. They may be deleted meanwhile."""
-        after = None
-        while rows := self.groups.scan(after, self.write_set.refill):
-            for group, _ in rows:
-                yield group
-            after = rows[-1][0]
-
     def places(self) -> tuple[int, int]:
         """How many consumers are active, and how many are backups, without that of a window."""
         attached = [consumer for consumer in self.consumers.values() if consumer.name != WINDOW]

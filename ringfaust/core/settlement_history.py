@@ -8,7 +8,7 @@ The consumers that detached longest ago are forgotten first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfaust.core import limits
@@ -175,7 +175,7 @@ class SettlementHistory:
     def erase(self) -> None:
         """Delete all rows: the queue is deleted."""
         self.save()
-        for name in self._all_consumers():
+        for name, _ in self.past.scan_all(None, self._write_set.refill):
             self._erase_consumer(name)
         forgotten, given = self.departures
         for number in range(forgotten + 1, given + 1):
@@ -189,14 +189,6 @@ class SettlementHistory:
         known.changed.clear()
         known.past = None
         self.past.delete(name)
-
-    def _all_consumers(self) -> Iterator[str]:
-        """The names of all consumers in it. They may be deleted meanwhile."""
-        after = None
-        while rows := self.past.scan(after, self._write_set.refill):
-            for name, _ in rows:
-                yield name
-            after = rows[-1][0]
 
     def save(self) -> None:
         """Store what has changed."""

@@ -205,6 +205,15 @@ class Rows:
                 return rows[:most]
             after = cut
 
+    def scan_all(self, after: Key | None, most: int) -> Iterator[tuple[Key, Any]]:
+        """Yield all rows with keys > `after`, in order, read `most` at a time.
+
+        Those that were read may be deleted meanwhile.
+        """
+        while rows := self.scan(after, most):
+            yield from rows
+            after = rows[-1][0]
+
     def _merged(
         self, found: dict[Key, Any], after: Key | None, cut: Key | None
     ) -> list[tuple[Key, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import Stage, Unfinished
+from ringfaust.core.model import Looked, Stage, Unfinished
 from ringfaust.core.queue import Queue
 from ringfaust.core.state import State
 
@@ -34,6 +34,8 @@ class Work:
         """What is left of that."""
         self.checked = 0
         """Up to which delivery of a returning set all are known to return (C2)."""
+        self.looked: Looked | None = None
+        """How far the look for lost bodies has come; None: it is over (R82)."""
         self._before_ms = state.now_ms
         """Time before the step, to go back to if a search finds nothing."""
         self._has_prepared = False

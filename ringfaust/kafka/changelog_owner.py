@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 
-from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.reader import committed_reader, last_record
-from ringfaust.kafka.transactions import TransactionalProducer
-from ringfaust.protocol.records import Role
+from ringfaust.kafka.transactions import commit_changelog
 from ringfaust.protocol.stored_rows import OWNER_KEY, JobOwner, read_owner, write_owner
 
 _AT_ONCE = 16
@@ -81,17 +79,9 @@ async def write_owners(
         KafkaError: a worker has opened the partition meanwhile, or the brokers failed.
     """
     row = (OWNER_KEY, None if owner is None else write_owner(owner))
-
-    async def write(partition: int) -> None:
-        name = partition_transactional_id(application, partition)
-        topics: dict[str, str] = {Role.CHANGELOG: changelog}
-        producer = TransactionalProducer(application, partition, topics, client, name)
-        await producer.start()
-        try:
-            await producer.commit({}, [row], {})
-        finally:
-            await producer.stop()
-
     numbers = sorted(partitions)
     for first in range(0, len(numbers), _AT_ONCE):
-        await asyncio.gather(*map(write, numbers[first : first + _AT_ONCE]))
+        some = numbers[first : first + _AT_ONCE]
+        await asyncio.gather(
+            *(commit_changelog(client, application, changelog, each, [row]) for each in some)
+        )

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.reader import committed_reader, read_to_end
 from ringfaust.kafka.topic_ids import topic_ids
-from ringfaust.kafka.transactions import TransactionalProducer
-from ringfaust.protocol.records import Role
+from ringfaust.kafka.transactions import commit_changelog
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
@@ -158,12 +156,4 @@ async def begin_at(
         (INPUTS_KEY, write_inputs(inputs)),
         (POSITIONS_KEY, write_positions({**end.positions, **positions})),
     ]
-    producer = TransactionalProducer(
-        application, number, {Role.CHANGELOG: changelog}, client,
-        partition_transactional_id(application, number),
-    )  # fmt: skip
-    await producer.start()
-    try:
-        await producer.commit({}, rows, {})
-    finally:
-        await producer.stop()
+    await commit_changelog(client, application, changelog, number, rows)

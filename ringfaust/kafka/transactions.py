@@ -17,7 +17,11 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from ringfaust.kafka.names import second_transactional_id, worker_group
+from ringfaust.kafka.names import (
+    partition_transactional_id,
+    second_transactional_id,
+    worker_group,
+)
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.kafka.vendor import retry_soon, use_backoff
 from ringfaust.processor.outbox import Outputs
@@ -209,3 +213,25 @@ class TransactionalProducer:
         topic, number = self._target(role, partition)
         packed = ((topic, number, PackedBatch(batch)) for batch in batches.batches)
         return await self._writers[0].send_batches(packed)
+
+
+async def commit_changelog(
+    client: Mapping[str, Any],
+    application: str,
+    changelog: str,
+    partition: int,
+    rows: Sequence[tuple[bytes, bytes | None]],
+) -> None:
+    """Commit rows of a partition's changelog alone. A worker that has the partition is shut out.
+
+    Raises:
+        KafkaError: the brokers failed, or a worker has opened the partition meanwhile.
+    """
+    name = partition_transactional_id(application, partition)
+    topics: dict[str, str] = {Role.CHANGELOG: changelog}
+    producer = TransactionalProducer(application, partition, topics, client, name)
+    await producer.start()
+    try:
+        await producer.commit({}, rows, {})
+    finally:
+        await producer.stop()

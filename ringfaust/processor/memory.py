@@ -7,7 +7,6 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.commands import Command, Start
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.state import State
-from ringfaust.core.transitions.looking import BEGIN
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
 
@@ -34,17 +33,13 @@ class MemoryHost:
 
     def look(self) -> Step:
         """Drop what a crash has taken (R82)."""
-        lost, looked = self.engine.look(BEGIN)
-        self._commit()
-        while looked is not None:
-            more, looked = self.engine.look(looked)
-            self._commit()
-            lost = lost.followed_by(more)
-        return lost
+        return self._finish(self.engine.look())
 
     def step(self, command: Command, now_ms: int) -> Step:
         """Execute one command, in as many transactions as it needs (R114)."""
-        step = self.engine.begin(command, now_ms)
+        return self._finish(self.engine.begin(command, now_ms))
+
+    def _finish(self, step: Step) -> Step:
         self._commit()
         while self.engine.is_unfinished:
             step = step.followed_by(self.engine.go_on())

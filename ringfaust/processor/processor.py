@@ -47,7 +47,6 @@ from ringfaust.core.commands import (
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State
-from ringfaust.core.transitions.looking import BEGIN, Looked
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.outbox import MISPLACED, Activity, Buffer, LogEntry, Outbox, Outputs
 from ringfaust.processor.queries import answer_query
@@ -91,6 +90,8 @@ _REVISION = "\0revision "
 """No queue has such a name."""
 TICK, START = "tick", "start"
 """The `by` of events that a tick or a start caused, in place of a record's position."""
+_OF_START: tuple[str, ...] = (START, "", "", "", "")
+"""What caused the look for lost bodies."""
 
 
 class Writes(NamedTuple):
@@ -171,8 +172,6 @@ class Processor(Generic[Buffer]):
         self.is_cut = False
         """Whether the host commits between the parts of a large command (R114): then it calls
         `go_on` while the processor `is_unfinished`. If not, each command is finished at once."""
-        self._looked: Looked | None = None
-        """How far the look for lost bodies has come; None: all are found (R82)."""
         self._starts_next = False
         self._room = limits.STEP_BYTES
         """How many more bytes of messages the commands of this batch may touch."""
@@ -266,16 +265,14 @@ class Processor(Generic[Buffer]):
 
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
-        self._looked, self._starts_next = BEGIN, True
-        self._go_on_with_start()
+        self._starts_next = True
+        self._report(self._engine.look(), _OF_START)
+        self._roll_back()
         if not self.is_cut:
             self._finish()
 
-    def _go_on_with_start(self) -> None:
-        """Look for lost bodies, continue what was unfinished, and then roll back (R81, R82)."""
-        if self._looked is not None:
-            step, self._looked = self._engine.look(self._looked)
-            self._report(step, (START, "", "", "", ""))
+    def _roll_back(self) -> None:
+        """Roll back once the look is over and nothing is unfinished (R81)."""
         if self._starts_next and not self.is_unfinished:
             self._starts_next = False
             self._execute(Start(), self.state.now_ms, START)
@@ -287,17 +284,13 @@ class Processor(Generic[Buffer]):
 
     def queues(self, begin: str = "") -> Iterator[tuple[str, int]]:
         """Yield each stored queue whose name begins so, and the number of its messages."""
-        after: str | None = None
-        if begin:
-            after = begin
-            if (first := self.state.queue_rows.get(begin)) is not None:
-                yield begin, Counts(*first.counts).messages
-        while rows := self.state.queue_rows.scan(after, _QUEUES_AT_ONCE):
-            for name, row in rows:
-                if not name.startswith(begin):
-                    return
-                yield name, Counts(*row.counts).messages
-            after = rows[-1][0]
+        rows = self.state.queue_rows
+        if begin and (first := rows.get(begin)) is not None:
+            yield begin, Counts(*first.counts).messages
+        for name, row in rows.scan_all(begin or None, _QUEUES_AT_ONCE):
+            if not name.startswith(begin):
+                return
+            yield name, Counts(*row.counts).messages
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue that does not belong into this partition any more (R113)."""
@@ -362,7 +355,7 @@ class Processor(Generic[Buffer]):
 
         The look for lost bodies is one, too (R82).
         """
-        return self.state.unfinished is not None or self._looked is not None
+        return self._engine.is_unfinished
 
     @property
     def is_full(self) -> bool:
@@ -371,11 +364,10 @@ class Processor(Generic[Buffer]):
 
     def go_on(self) -> None:
         """Continue the unfinished command, as much of it as fits into one transaction (R114)."""
-        unfinished = self.state.unfinished
-        if self._looked is None:
-            assert unfinished is not None
-            self._report(self._engine.go_on(), unfinished.context)
-        self._go_on_with_start()
+        unfinished = None if self._engine.is_looking else self.state.unfinished
+        context = _OF_START if unfinished is None else unfinished.context
+        self._report(self._engine.go_on(), context)
+        self._roll_back()
 
     def _finish(self) -> None:
         while self.is_unfinished:

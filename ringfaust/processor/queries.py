@@ -287,15 +287,8 @@ def _names(state: State, after: str) -> Iterator[str]:
     """
     changed = {queue.name for queue in state.changed_queues}
     others = {name for name in (*state.catalog.declared_names(), *changed) if name > after}
-    names = merge(sorted(others), _stored_names(state, after))
-    return (name for name, _ in groupby(names))
-
-
-def _stored_names(state: State, after: str) -> Iterator[str]:
-    stored_after: str | None = after or None
-    while rows := state.queue_rows.scan(stored_after, MOST_QUEUES):
-        yield from (name for name, _ in rows)
-        stored_after = rows[-1][0]
+    stored = (name for name, _ in state.queue_rows.scan_all(after or None, MOST_QUEUES))
+    return (name for name, _ in groupby(merge(sorted(others), stored)))
 
 
 def _summary(state: State, name: str) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -11,19 +11,12 @@ from ringfaust.protocol.revisions import PARTITION, ConfigurationLog, read_log
 _POLL_MS = 100
 
 
-class ReaderOptions(TypedDict):
-    """Options of the consumer that reads the topic."""
-
-    enable_auto_commit: bool
-    auto_offset_reset: str
-    isolation_level: str
-
-
-OPTIONS: ReaderOptions = {
+OPTIONS: dict[str, Any] = {
     "enable_auto_commit": False,
     "auto_offset_reset": "earliest",
     "isolation_level": "read_committed",
 }
+"""Of the consumer that reads the topic."""
 
 
 async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> ConfigurationLog | None:

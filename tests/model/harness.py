@@ -19,7 +19,6 @@ from ringfaust.core.selector import Selector
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.core.state import State
 from ringfaust.core.table import Key, Kind, Row, Store, TableWrites
-from ringfaust.core.transitions.looking import BEGIN
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.stored_rows import encode_writes, without_bodies
@@ -170,13 +169,13 @@ class Partition:
 
     def _look(self) -> Step:
         """What a crash has taken is gone before anything else (R82)."""
-        lost, looked = self.engine.look(BEGIN)
+        lost = self.engine.look()
         self.legal_effects.take(lost, self.state)
-        while looked is not None:
+        while self.engine.is_looking:
             self.cuts += 1
             if self.crashes_in_steps:
                 self.commit()
-            more, looked = self.engine.look(looked)
+            more = self.engine.go_on()
             self.legal_effects.take(more, self.state)
             lost = lost.followed_by(more)
         return lost

@@ -217,16 +217,13 @@ def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
         if queue.policy.ends_set_first:
             consumers[name, consumer_name] = queue.consumers[consumer_name]
     for name, own in by_queue.items():
-        stages += [Stage(ALIVE, name, (each,)) for each in sorted(own, key=_order)]
+        in_order = sorted(own, key=lambda each: each.order)
+        stages += [Stage(ALIVE, name, (each,)) for each in in_order]
     if consumers:  # C2, C9: also the order of the acks matters
         acks = _acked(consumers, rollback.acked)
         kind = REQUEUE if work.state.level >= levels.CUTS_MORE else REQUEUE_WHOLE
         stages.append(Stage(kind, "", (rollback.session, "", acks)))
     return [*stages, Stage(RETURN_SESSION, "", (rollback.session, "", False))]
-
-
-def _order(consumer: Consumer) -> int:
-    return consumer.order
 
 
 def _acked(

@@ -6,10 +6,8 @@ that takes (R121). How far it has come is not stored: after a crash it begins ag
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ringfaust.core import limits
-from ringfaust.core.model import cost_bytes
+from ringfaust.core.model import Looked, cost_bytes
 from ringfaust.core.transitions.leaving import lose
 from ringfaust.core.work import Work
 
@@ -17,34 +15,21 @@ _SCHEDULED = limits.PRIORITIES
 """In a place, instead of a level: the schedule, which comes last."""
 
 
-class Looked(NamedTuple):
-    """How far the look has come."""
-
-    queue: str
-    """The last queue that it has looked at, by name; empty: none yet."""
-    place: tuple[int, int | None] | None = None
-    """The last message of that queue; None: it is done with the queue."""
+def look(work: Work) -> None:
+    """Drop what a crash has taken, as much as fits into this transaction."""
+    work.looked = _look(work, work.looked or Looked(""))
 
 
-BEGIN = Looked("")
-
-
-def look(work: Work, looked: Looked) -> Looked | None:
-    """Drop what a crash has taken, as much as fits into this transaction.
-
-    Returns:
-        How far it has come; None: it is done with all queues.
-    """
+def _look(work: Work, looked: Looked) -> Looked | None:
     after, place = looked
     if place is not None and (place := _look_at(work, after, place)) is not None:
         return Looked(after, place)
-    while rows := work.state.queue_rows.scan(after, limits.REFILL):
-        for after, row in rows:  # noqa: B020 - the next scan begins behind the last
-            work.weigh(limits.ROW_COST_BYTES)
-            if row.non_persistent and (place := _look_at(work, after, (0, None))) is not None:
-                return Looked(after, place)
-            if not work.has_room:
-                return Looked(after)
+    for name, row in work.state.queue_rows.scan_all(after, limits.REFILL):
+        work.weigh(limits.ROW_COST_BYTES)
+        if row.non_persistent and (place := _look_at(work, name, (0, None))) is not None:
+            return Looked(name, place)
+        if not work.has_room:
+            return Looked(name)
     return None
 
 

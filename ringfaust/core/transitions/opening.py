@@ -79,7 +79,7 @@ def covered(work: Work, queue: Queue, consumer: Consumer, number: int) -> list[t
         for each in other.positions
         if each <= number
     ]
-    return sorted(found, key=_number)
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def _companions(work: Work, queue: Queue, consumer: Consumer) -> Iterable[tuple[Queue, Consumer]]:
@@ -90,7 +90,3 @@ def _companions(work: Work, queue: Queue, consumer: Consumer) -> Iterable[tuple[
     for (of, name), _ in list(work.state.session(consumer.session)):
         other_queue = opened(work, of)
         yield other_queue, other_queue.consumers[name]
-
-
-def _number(pair: tuple[int, Queue]) -> int:
-    return pair[0]

@@ -41,7 +41,9 @@ def configure_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Change settings of a queue; the stages that follow do what they demand (R90)."""
     given, settings = stage.args
     spec = work.state.catalog.spec(queue.name, settings)
-    queues.configure(work, queue, given, settings, spec)
+    queue.settings = settings
+    queues.date_settings(work, queue, given)
+    queue.use_spec(spec)
     work.effects.append(e.Configured(queue.name, given, False))
 
 
@@ -52,20 +54,25 @@ def configure_address_stage(work: Work, stage: Stage) -> None:
     address, spec = state.address(name), state.catalog.address(name, settings)
     assert address is not None and spec is not None
     state.use_address(address)
-    address.configure(settings, spec)
+    address.settings = settings
+    address.use_spec(spec)
     work.effects.append(e.ConfiguredAddress(address.name, given))
 
 
 def pause_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Pause pulling or dispatch. Nothing can be dispatched after it (R90)."""
+    (what,) = stage.args
     work.state.use(queue)
-    queues.pause(work, queue, stage.args[0])
+    queue.paused.add(what)
+    work.effects.append(e.Paused(queue.name, what, True))
 
 
 def resume_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Resume pulling or dispatch (R90)."""
+    (what,) = stage.args
     work.state.use(queue)
-    queues.resume(work, queue, stage.args[0])  # at that moment, before anything expires
+    queue.paused.discard(what)
+    work.effects.append(e.Paused(queue.name, what, False))  # before anything expires
     expire(work, queue)
     dispatch(work, queue)
 

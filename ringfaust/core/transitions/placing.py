@@ -158,7 +158,7 @@ def set_group_owner(queue: Queue, group: str, consumer: Consumer) -> None:
 
 def erase_groups(queue: Queue) -> None:
     """Delete all rows: the queue is deleted."""
-    for group in queue.all_groups():
+    for group, _ in queue.groups.scan_all(None, queue.write_set.refill):
         _forget_group(queue, group)
 
 

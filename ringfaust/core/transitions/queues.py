@@ -11,7 +11,6 @@ from ringfaust.core.address import Address, address_of
 from ringfaust.core.model import Counts, EvictReason, Message, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
-from ringfaust.core.settings import QueueSpec
 from ringfaust.core.transitions.attaching import (
     deadline,
     fit_window,
@@ -38,7 +37,7 @@ APPLY, RAISE_LEVEL = "apply", "raise level"
 def create(work: Work, name: str, settings: dict[str, object]) -> Queue:
     """Create a queue with settings of its own, which are valid (R90)."""
     queue = work.state.create(name, settings)
-    _date(work, queue, settings)
+    date_settings(work, queue, settings)
     queue.applied = None
     return queue
 
@@ -90,14 +89,13 @@ def keep_less_stage(work: Work, stage: Stage) -> None:
         if address is not None and not _keep_less(work, address):
             work.stages.append(stage)
         return
-    while rows := state.address_rows.scan(after, limits.REFILL):
-        for name, _ in rows:
-            work.weigh(limits.ROW_COST_BYTES)
-            address = state.address(name)
-            if work.is_full or not (address is None or _keep_less(work, address)):
-                work.stages.append(stage._replace(args=(after,)))
-                return
-            after = name
+    for name, _ in state.address_rows.scan_all(after, limits.REFILL):
+        work.weigh(limits.ROW_COST_BYTES)
+        address = state.address(name)
+        if work.is_full or not (address is None or _keep_less(work, address)):
+            work.stages.append(stage._replace(args=(after,)))
+            return
+        after = name
 
 
 def _keep_less(work: Work, address: Address) -> bool:
@@ -114,17 +112,16 @@ def _keep_less(work: Work, address: Address) -> bool:
 def take_up_stage(work: Work, stage: Stage) -> None:
     """Give the queues behind a name what the configuration says, as many as fit (R114, R128)."""
     (after,) = stage.args
-    while rows := work.state.queue_rows.scan(after, limits.REFILL):
-        for name, row in rows:
-            if work.is_full:
-                work.stages.append(stage._replace(args=(after,)))
-                return
-            work.spend(0)
-            queue = work.state.queues.get(name)
-            held = Counts(*row.counts) if queue is None else queue.counts
-            work.left_transitions -= held.delivering  # its first use decodes them
-            _reconfigure(work, name, row)
-            after = name
+    for name, row in work.state.queue_rows.scan_all(after, limits.REFILL):
+        if work.is_full:
+            work.stages.append(stage._replace(args=(after,)))
+            return
+        work.spend(0)
+        queue = work.state.queues.get(name)
+        held = Counts(*row.counts) if queue is None else queue.counts
+        work.left_transitions -= held.delivering  # its first use decodes them
+        _reconfigure(work, name, row)
+        after = name
 
 
 def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
@@ -150,28 +147,7 @@ def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
     _take_up(work, queue, applied)
 
 
-def configure(
-    work: Work,
-    queue: Queue,
-    given: Iterable[str],
-    settings: dict[str, object],
-    spec: QueueSpec,
-) -> None:
-    """Apply new settings (R90).
-
-    Args:
-        work: the batch.
-        queue: their queue.
-        given: the names of those that change.
-        settings: all that are set at runtime, which `spec` contains.
-        spec: what results.
-    """
-    queue.settings = settings
-    _date(work, queue, given)
-    queue.use_spec(spec)
-
-
-def _date(work: Work, queue: Queue, given: Iterable[str]) -> None:
+def date_settings(work: Work, queue: Queue, given: Iterable[str]) -> None:
     """Note when settings were set (R90), if the feature level allows that (R129)."""
     if work.state.level >= levels.DATES_SETTINGS:
         known = {**queue.set_ms, **dict.fromkeys(given, work.now)}
@@ -208,18 +184,6 @@ def _shrink(work: Work, queue: Queue) -> bool:
     if spec.shrink != "eager" or spec.ring_size < 0:
         return True
     return evict_down_to(work, queue, spec.ring_size, EvictReason.SHRINK)
-
-
-def pause(work: Work, queue: Queue, what: str) -> None:
-    """Stop pulling or dispatch (R90)."""
-    queue.paused.add(what)
-    work.effects.append(e.Paused(queue.name, what, True))
-
-
-def resume(work: Work, queue: Queue, what: str) -> None:
-    """Resume pulling or dispatch (R90)."""
-    queue.paused.discard(what)
-    work.effects.append(e.Paused(queue.name, what, False))
 
 
 # --- the end of a queue --------------------------------------------------------------------------

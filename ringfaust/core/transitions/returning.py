@@ -48,7 +48,9 @@ def requeue(
     delivery = _ended(work, queue, held, was_tried=was_tried)
     if delivery is None:
         return
-    wait_ms = _wait_ms(queue, delivery, delayed, delay_ms)
+    wait_ms = 0
+    if delayed:
+        wait_ms = _redelivery_delay_ms(queue, delivery.message) if delay_ms is None else delay_ms
     is_tested = rank > 0 if policy.ends_set_first else not wait_ms  # C3, C8
     _return(work, queue, delivery, wait_ms, tested=is_tested, rank=rank or 1)
 
@@ -197,13 +199,6 @@ def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Deli
     else:
         leave_expired(work, queue, message, delivery.number)
     return None
-
-
-def _wait_ms(queue: Queue, delivery: Delivery, delayed: bool, delay_ms: int | None) -> int:
-    """How long the message waits before it is ready again (R40)."""
-    if not delayed:
-        return 0
-    return _redelivery_delay_ms(queue, delivery.message) if delay_ms is None else delay_ms
 
 
 def _return(

@@ -211,7 +211,7 @@ def _requeue(
     """Return what these consumers hold, and dispatch. False if some of it is left (R114)."""
     work.state.use(queue)
     expire(work, queue)
-    consumers = sorted([queue.consumers[name] for name in names], key=_order)
+    consumers = sorted([queue.consumers[name] for name in names], key=lambda each: each.order)
     held = [number for each in consumers for number in sorted(each.positions)]
     acked = _acked_first(held, acks)
     numbers = [*acked, *[number for number in held if number not in acked]]
@@ -219,10 +219,6 @@ def _requeue(
         return False
     dispatch(work, queue)
     return True
-
-
-def _order(consumer: Consumer) -> int:
-    return consumer.order
 
 
 def _acked_first(held: Iterable[int], acks: Iterable[tuple[int, bool]]) -> dict[int, None]:

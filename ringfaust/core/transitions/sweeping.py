@@ -39,7 +39,8 @@ def sweep_stage(work: Work, stage: Stage) -> None:
             return
         work.state.use(queue)
         work.state.clear_wake(queue)
-        budget -= _let_time_act(work, queue, budget)
+        budget -= expire_until(work, queue, budget)
+        budget -= come_due_until(work, queue, budget)
         budget -= _end_silent(work, queue, heard, budget)
         if work.is_full:
             work.stages.append(Stage(SWEEP, queue.name, (budget, *times)))
@@ -55,12 +56,6 @@ def _next_due(work: Work) -> Queue | None:
             return opened(work, key[1])
         work.state.clear_wake_for_xids(key[0])
     return None
-
-
-def _let_time_act(work: Work, queue: Queue, budget: int) -> int:
-    """Expire messages and make others due; returns how many transitions that took."""
-    done = expire_until(work, queue, budget)
-    return done + come_due_until(work, queue, budget - done)
 
 
 def _end_silent(work: Work, queue: Queue, heard: Heard, budget: int) -> int:

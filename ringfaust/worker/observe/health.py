@@ -53,8 +53,8 @@ class Health:
         self._unconfirmed_s = unconfirmed_s
         self._has_joined = has_joined
         self._logged: list[str] | None = None
-        self._served: list[str] = []
         """The problems that were logged last."""
+        self._served: list[str] = []
         self._are_lost = False
         self._next_progress_s = 0.0
 

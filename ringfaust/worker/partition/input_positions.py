@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import StaleMetadata, UnknownTopicOrPartitionError
 from faust.types import TP
 
+from ringfaust.kafka.reader import committed_reader
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.transactional.vendor import stop_client
 from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost, StopsWorker
 
 log = logging.getLogger(__name__)
@@ -48,13 +48,9 @@ async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, 
     ids = (await topic_ids(client, names)).topics
     if missing := sorted(names - ids.keys()):
         raise UnknownTopicOrPartitionError(f"topic {missing[0]} does not exist")
-    consumer = AIOKafkaConsumer(**client, isolation_level="read_committed")
-    await consumer.start()
-    try:
+    async with committed_reader(client) as consumer:
         begins = await consumer.beginning_offsets(wanted)
         ends = await consumer.end_offsets(wanted)
-    finally:
-        await stop_client(consumer)
     if (await topic_ids(client, names)).topics != ids:
         raise StaleMetadata("a topic was created again a moment ago")
     return {

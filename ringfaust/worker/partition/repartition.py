@@ -107,13 +107,12 @@ async def _copied_before(tp: TP, context: WorkerContext) -> int | None:
 class RepartitionWork:
     """Forwards the records of one partition of a topic to the partitions of their queues."""
 
-    def __init__(
-        self, route: Route, number: int, context: WorkerContext, revision: int = 0
-    ) -> None:
+    def __init__(self, route: Route, number: int, context: WorkerContext, revision: int) -> None:
         self.route = route
         """The topic, and which queue its records are for. It never changes."""
         self._revision = revision
-        self._number = number
+        self.number = number
+        """The partition."""
         self._context = context
         self._topic_id = ""
         self._gaps = 0
@@ -128,17 +127,12 @@ class RepartitionWork:
     @property
     def name(self) -> str:
         """For the log."""
-        return f"{self.route.topic}, partition {self._number}"
-
-    @property
-    def number(self) -> int:
-        """The partition."""
-        return self._number
+        return f"{self.route.topic}, partition {self.number}"
 
     @property
     def unit(self) -> str:
         """For operators."""
-        return f"{self.route.topic}/{self._number}"
+        return f"{self.route.topic}/{self.number}"
 
     is_caught_up = True
     """Nothing waits for it."""
@@ -148,7 +142,7 @@ class RepartitionWork:
     @property
     def tps(self) -> frozenset[TP]:
         """The input partition."""
-        return frozenset({TP(self.route.topic, self._number)})
+        return frozenset({TP(self.route.topic, self.number)})
 
     @property
     def positions(self) -> Mapping[str, int]:
@@ -201,7 +195,7 @@ class RepartitionWork:
         topic = self.route.topic
         stored = {topic: self._committed} if self._committed >= 0 else {}
         ids = {topic: self._topic_id}
-        starts = start_positions(self._number, stored, ids, bounds, {})
+        starts = start_positions(self.number, stored, ids, bounds, {})
         log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
         self._topic_id = bounds[topic].topic_id or self._topic_id
         self._repartitioner.topic_id = self._topic_id

@@ -12,18 +12,10 @@ class QueuesMoved(StopsWorker):
     What to do: start the workers with the earlier routes, and empty the queues first.
     """
 
-
-def refuse_moved(number: int, moved: list[MovedQueue]) -> None:
-    """Refuse to start while queues with messages would be in two places (R113).
-
-    Raises:
-        QueuesMoved: there is such a queue.
-    """
-    if not moved:
-        return
-    raise QueuesMoved(
-        f"partition {number}: routes, hop or partitions were changed, and the records of these "
-        f"queues would come to another partition: {shown(moved)}. Nothing was changed. Restore the "
-        "earlier routes and partitions and start the workers; consume, move or purge the messages; "
-        "then stop all workers and change the configuration again"
-    )
+    def __init__(self, number: int, moved: list[MovedQueue]) -> None:
+        super().__init__(
+            f"partition {number}: routes, hop or partitions were changed, and the records of these "
+            f"queues would come to another partition: {shown(moved)}. Nothing was changed. Restore "
+            "the earlier routes and partitions and start the workers; consume, move or purge the "
+            "messages; then stop all workers and change the configuration again"
+        )

@@ -47,7 +47,7 @@ from ringfaust.worker.partition.hearing import Hearing
 from ringfaust.worker.partition.input_positions import check_changelog, log_gaps, start_positions
 from ringfaust.worker.partition.numbers import PartitionNumbers
 from ringfaust.worker.partition.pausing import InputPauses
-from ringfaust.worker.partition.route_changes import refuse_moved
+from ringfaust.worker.partition.route_changes import QueuesMoved
 from ringfaust.worker.partition.spans import WorkerSpans
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.changelog import OWN_PACE
@@ -99,7 +99,7 @@ class _OwnStore:
 
     async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
         """Open the store, up to date."""
-        store = await self._follower.lend(OWN_PACE)
+        store = await self._follower.lend()
         self._is_lent = True
         return store
 
@@ -116,7 +116,8 @@ class PartitionWork:
     """Processes the records of one partition of the input topics."""
 
     def __init__(self, number: int, input_topics: frozenset[str], context: WorkerContext) -> None:
-        self._number = number
+        self.number = number
+        """The partition."""
         self._given = self._topics = input_topics
         """What the group has given it; and what it reads of that."""
         self._looked: tuple[frozenset[str], int] | None = None
@@ -146,12 +147,12 @@ class PartitionWork:
     @property
     def name(self) -> str:
         """For the log."""
-        return f"partition {self._number}"
+        return f"partition {self.number}"
 
     @property
     def tps(self) -> frozenset[TP]:
         """The input partitions."""
-        return frozenset(TP(topic, self._number) for topic in self._topics)
+        return frozenset(TP(topic, self.number) for topic in self._topics)
 
     def give(self, topics: frozenset[str]) -> None:
         """Let it have other input topics."""
@@ -168,14 +169,9 @@ class PartitionWork:
         return self._ends is None
 
     @property
-    def number(self) -> int:
-        """The partition."""
-        return self._number
-
-    @property
     def unit(self) -> str:
         """For operators."""
-        return f"{self._number}"
+        return f"{self.number}"
 
     @property
     def state(self) -> State:
@@ -215,7 +211,7 @@ class PartitionWork:
         self._feeds = read_feeds(store.get(FEEDS_KEY))
         identity = read_identity(store)
         self._changelog_id = identity.changelog if identity else ""
-        self._pauses = InputPauses(self._number, self._processor, self._context)
+        self._pauses = InputPauses(self.number, self._processor, self._context)
         self._hearing = Hearing()  # what was read and not committed is read again
         self._processor.is_cut = True
         self._processor.observe(evictions=self._spans is not None, counts=self._context.is_metered)
@@ -232,7 +228,7 @@ class PartitionWork:
                 "partition %d: the time of its state is %.0f s ahead of the clock. A worker whose "
                 "clock was wrong has written it. Until %s consumers do not time out, and delays "
                 "and TTLs of new messages count from that time",
-                self._number, ahead_ms / 1000, f"{datetime.fromtimestamp(state_ms // 1000, UTC)}",
+                self.number, ahead_ms / 1000, f"{datetime.fromtimestamp(state_ms // 1000, UTC)}",
             )  # fmt: skip
 
     def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
@@ -303,11 +299,11 @@ class PartitionWork:
         if self._feeds == now:
             self._blocked = []
             return False
-        processor, number = self._processor, self._number
+        processor, number = self._processor, self.number
         moved = RouteChanges(self._feeds, now).moved(processor.queues, number)
         full = [queue for queue in moved if queue.messages]
         if full and not processor.revision:
-            refuse_moved(number, full)
+            raise QueuesMoved(number, full)
         self._blocked = full
         if full:
             log.error("partition %d: %s", number, self.blocked)
@@ -328,10 +324,10 @@ class PartitionWork:
             StateLost: state or input is missing.
             GapFound: records are missing, and the worker stops then.
         """
-        check_changelog(self._number, self._changelog_id, committed)
+        check_changelog(self.number, self._changelog_id, committed)
         processor = self._processor
         known = {topic: each.topic_id for topic, each in processor.inputs.items()}
-        starts = start_positions(self._number, processor.positions, known, bounds, committed)
+        starts = start_positions(self.number, processor.positions, known, bounds, committed)
         log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
         ids = {topic: bound.topic_id for topic, bound in bounds.items()}
         processor.go_to(starts.positions, ids, starts.gaps)
@@ -515,7 +511,7 @@ class PartitionWork:
         """Whether all committed records of a topic before an offset have been decided."""
         if self._processor.positions.get(topic, 0) >= end:
             return True
-        read = await self._context.reader().read_position(TP(topic, self._number))
+        read = await self._context.reader().read_position(TP(topic, self.number))
         return (
             read is not None
             and read.next_offset >= end

@@ -17,7 +17,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore
-from ringfaust.worker.store.changelog import Pace, apply_records, open_store
+from ringfaust.worker.store.changelog import OWN_PACE, Pace, apply_records, open_store
 from ringfaust.worker.store.rocks import StoreDamaged, StoreUnusable
 
 _OPEN_GATE = nullcontext()
@@ -41,8 +41,8 @@ class Follower:
         self._store: PartitionStore | None = None
         self._turn = asyncio.Lock()
         self._offset: int | None = None
-        self._next_offset = 0
-        """Where to read on; markers may be before it."""
+        self.next_offset = 0
+        """Where a standby reads on; markers may be before it."""
         self._ended_ms = 0
         """When the changelog was last seen to end where the store does."""
 
@@ -51,11 +51,6 @@ class Follower:
         """Up to where the store has the changelog; None: it was never open. Any thread."""
         store = self._store
         return self._offset if store is None else store.applied[0]
-
-    @property
-    def next_offset(self) -> int:
-        """Where a standby reads on."""
-        return self._next_offset
 
     @property
     def is_free(self) -> bool:
@@ -80,11 +75,11 @@ class Follower:
         async with self._turn, gate:
             await self._open(pace)
 
-    async def lend(self, pace: Pace) -> PartitionStore:
+    async def lend(self) -> PartitionStore:
         """Like `catch_up`, but returns the store. It is the caller's until `take_back`."""
         await self._turn.acquire()
         try:
-            await self._open(pace)
+            await self._open(OWN_PACE)
         except BaseException:
             self._turn.release()
             raise
@@ -103,7 +98,7 @@ class Follower:
             self._offset = opened.applied[0]  # reported until the store is open
         self._store = None
         self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
-        self._next_offset, self._ended_ms = self._store.applied
+        self.next_offset, self._ended_ms = self._store.applied
 
     def _close(self) -> None:
         store, self._store = self._store, None
@@ -135,7 +130,7 @@ class Follower:
             raise NotOpen(f"{self.path} was closed by the task that had it")
         if records:
             apply_records(store, records, self._ended_ms)
-        self._next_offset = next_offset
+        self.next_offset = next_offset
         if end_ms is not None:
             self._ended_ms = max(self._ended_ms, end_ms)
             if self._ended_ms - store.applied[1] > self._context.tombstone_ms // _NOTES:
@@ -157,5 +152,5 @@ class Follower:
         missed what was deleted meanwhile, and be rebuilt.
         """
         offset, ended_ms = store.applied
-        if self._next_offset > offset or self._ended_ms > ended_ms:
-            store.apply([], max(self._next_offset, offset), max(self._ended_ms, ended_ms))
+        if self.next_offset > offset or self._ended_ms > ended_ms:
+            store.apply([], max(self.next_offset, offset), max(self._ended_ms, ended_ms))

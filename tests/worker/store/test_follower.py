@@ -52,7 +52,7 @@ def world(tmp_path: Path) -> World:
 
 async def rows(follower: Follower) -> list[bytes]:
     """What the partition's task finds when it opens it."""
-    store = await follower.lend(OWN_PACE)
+    store = await follower.lend()
     found = [key for key, _ in store.items_from(b"k")]
     follower.take_back()
     return found
@@ -90,7 +90,7 @@ async def test_a_standby_follows_and_is_taken_over(
 async def test_nobody_else_changes_a_store_while_a_task_has_it(world: World) -> None:
     follower = Follower(0, world.context)
     await follower.catch_up(OWN_PACE)
-    store = await follower.lend(OWN_PACE)
+    store = await follower.lend()
     world.write("k1")
     follower.follow(*world.records_from(0), END_MS)
     follower.rest()
@@ -218,7 +218,7 @@ async def test_an_open_standby_is_closed_if_the_brokers_do_not_answer(world: Wor
 
     answers, world.context.topic_ids = world.context.topic_ids, no_answer
     with pytest.raises(OSError, match="no broker"):
-        await follower.lend(OWN_PACE)
+        await follower.lend()
     world.context.topic_ids = answers
     world.write("k1")
     assert await rows(follower) == [b"k1"]

@@ -17,7 +17,6 @@ from rocksdict import Cache
 from ringfaust.protocol.records import Role
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.store import standbys
-from ringfaust.worker.store.changelog import OWN_PACE
 from ringfaust.worker.store.follower import Follower
 from ringfaust.worker.store.rocks import StoreUnusable, open_rocks_store
 from ringfaust.worker.store.standbys import Standbys
@@ -164,7 +163,7 @@ async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(
             await until(lambda: world.standbys.behind == {0: 0})
             world.standbys.follow((), {0})
             assert world.follower(0).is_free  # the database is open
-            store = await world.follower(0).lend(OWN_PACE)
+            store = await world.follower(0).lend()
             world.write(0, f"n{number}")
             world.standbys.follow({0}, ())  # it has moved on, and is being handed over
             await asyncio.sleep(0.01)
@@ -193,7 +192,7 @@ async def test_a_standby_that_is_given_up_while_it_opens_leaves_nothing_open(
             world.standbys.follow({0}, ())
             await asyncio.sleep(0)
             world.standbys.follow((), ())
-        store = await world.follower(0).lend(OWN_PACE)
+        store = await world.follower(0).lend()
         assert store.applied[0] == 50
         world.follower(0).take_back()
 
@@ -249,7 +248,7 @@ async def test_a_damaged_standby_is_rebuilt(world: World) -> None:
             await until(lambda: world.follower(0)._store is not store)
         await until(lambda: world.has(0) == 2)
         assert [*world.context.data_dir.glob("partition-0.set-aside-*")]
-        assert [key for key, _ in (await world.follower(0).lend(OWN_PACE)).items_from(b"k")] == [
+        assert [key for key, _ in (await world.follower(0).lend()).items_from(b"k")] == [
             b"k1", b"k2"
         ]  # fmt: skip
         world.follower(0).take_back()
