@@ -17,11 +17,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from ringfaust.kafka.names import (
-    partition_transactional_id,
-    second_transactional_id,
-    worker_group,
-)
+from ringfaust.kafka.names import partition_transactional_id, second_transactional_id, worker_group
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.kafka.vendor import retry_soon, use_backoff
 from ringfaust.processor.outbox import Outputs
