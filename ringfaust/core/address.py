@@ -68,6 +68,10 @@ class Address:
         """How many it has dropped: by default also the key of the oldest retained."""
         self.after = row.after
         """How many it has ever retained."""
+        self.completed: object = None
+        """The catalog whose declared queues were compared with its queues."""
+        self.overfull = ""
+        """Why it cannot have all of these, as text; empty: it has them (R120)."""
         self.retained = Ordered(
             write_set, Kind.RETAINED, name, fresh=row.first == row.after, weighs=True
         )
@@ -97,6 +101,7 @@ class Address:
     def leave(self, queue: str) -> None:
         """Remove a queue."""
         self.members.remove(queue)
+        self.completed = None
 
     def retain(self, message: Message) -> None:
         """Retain a message that was sent, and drop the oldest beyond the count (R71, C11)."""

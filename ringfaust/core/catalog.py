@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name
 from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.core.settings import AddressSpec, QueueSpec
 from ringfaust.errors import BadSetting
 
 Fields = Mapping[str, object]
-_Table = list[tuple[Pattern, Mapping[str, Any]]]
 
 SUBSCRIPTIONS = "subscriptions"
 """The field of an address that declares its queues."""
@@ -42,10 +42,12 @@ class Catalog:
         Raises:
             BadSetting: a setting is unknown or its value is invalid.
         """
-        self._queues = _ordered(queues)
+        self._queues = _Table(queues)
         self._named = frozenset(queues)
-        self._settings = _ordered(settings)
-        self._addresses = _ordered(addresses or {})
+        self._settings = _Table(settings)
+        self._addresses = _Table(addresses or {})
+        self._subscriptions: dict[tuple[int, ...], dict[str, Fields]] = {}
+        """By the entries that match an address."""
         self._specs: dict[tuple[int, ...], QueueSpec] = {}
         """By the entries that match a queue: many queues match the same few patterns."""
         for fields in (*queues.values(), *settings.values()):
@@ -60,14 +62,14 @@ class Catalog:
         address, separator, subscription = name.partition(SEPARATOR)
         if separator:
             return subscription in self.subscriptions(address)
-        is_address = self._addresses and any(True for _ in _matching(self._addresses, name))
-        return not is_address and any(True for _ in _matching(self._queues, name))
+        is_address = self._addresses.is_used and self._addresses.has(name)
+        return not is_address and self._queues.has(name)
 
     def declares_address(self, name: str) -> bool:
         """Return whether the configuration declares an address of that name."""
-        if SEPARATOR in name or not self._addresses:  # a queue of an address is none
+        if not self._addresses.is_used or SEPARATOR in name:  # a queue of an address is none
             return False
-        return any(True for _ in _matching(self._addresses, name))
+        return self._addresses.has(name)
 
     def names(self, name: str) -> bool:
         """Return whether the configuration declares this very queue, and not by a pattern alone."""
@@ -76,11 +78,20 @@ class Catalog:
     def declared_names(self) -> Iterator[str]:
         """The queues that the configuration declares by name, and not by a pattern alone."""
         yield from (name for name in self._named if not is_pattern(name))
-        for pattern, fields in self._addresses:
-            address = ".".join(pattern.words)
-            if not is_pattern(address):
-                for name in fields.get(SUBSCRIPTIONS, {}):
-                    yield queue_name(address, name)
+        for address, fields in self._addresses.named.items():
+            for name in fields.get(SUBSCRIPTIONS, {}):
+                yield queue_name(address, name)
+
+    @property
+    def patterns(self) -> int:
+        """How many of the names in it have wildcards: each is compared with every name."""
+        tables = (self._queues, self._settings, self._addresses)
+        return sum([len(each.patterns) for each in tables])
+
+    def cost_of(self, name: str) -> int:
+        """What it counts among the bytes of a step to find what a name matches (R121)."""
+        words = name.count(".") + 1
+        return limits.PATTERN_COST_BYTES * self.patterns * words
 
     def spec(self, name: str, own: Fields) -> QueueSpec:
         """Return the settings of a queue. `own` was set at runtime and wins.
@@ -89,7 +100,7 @@ class Catalog:
             BadSetting: a setting in `own` is invalid.
         """
         address, separator, subscription = name.partition(SEPARATOR)
-        given = [*_matching(self._settings, address), *_matching(self._queues, name)]
+        given = [*self._settings.matching(address), *self._queues.matching(name)]
         if separator:
             given.append(self.subscriptions(address).get(subscription, {}))
         if separator or own:
@@ -109,16 +120,20 @@ class Catalog:
         if not self.declares_address(name):
             return None
         fields: dict[str, object] = {}
-        for given in _matching(self._addresses, name):
+        for given in self._addresses.matching(name):
             fields.update(_without_subscriptions(given))
         return AddressSpec().with_fields({**fields, **own})
 
-    def subscriptions(self, address: str) -> dict[str, Fields]:
+    def subscriptions(self, address: str) -> Mapping[str, Fields]:
         """Return the settings of the queues declared with an address, by subscription name."""
-        declared: dict[str, Fields] = {}
-        for given in _matching(self._addresses, address):
-            for name, fields in given.get(SUBSCRIPTIONS, {}).items():
-                declared[name] = {**declared.get(name, {}), **fields}
+        given = self._addresses.matching(address)
+        entries = tuple(map(id, given))
+        declared = self._subscriptions.get(entries)
+        if declared is None:
+            declared = self._subscriptions[entries] = {}
+            for each in given:
+                for name, fields in each.get(SUBSCRIPTIONS, {}).items():
+                    declared[name] = {**declared.get(name, {}), **fields}
         return declared
 
     def spec_of_stored(self, name: str, own: Fields) -> QueueSpec:
@@ -178,20 +193,41 @@ def _without_subscriptions(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if name != SUBSCRIPTIONS}
 
 
-def _matching(table: _Table, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of all patterns that match, the most specific last."""
-    words = name.split(".")
-    for pattern, fields in table:
-        if pattern.matches(words):
-            yield fields
-
-
-def _ordered(table: Mapping[str, Mapping[str, Any]]) -> _Table:
-    """Order by how specific the pattern is; the most specific comes last and wins."""
-    compiled = [(Pattern(pattern), fields) for pattern, fields in table.items()]
-    return sorted(compiled, key=lambda entry: _specificity(entry[0]), reverse=True)
-
-
 def _specificity(pattern: Pattern) -> list[int]:
     """Compare word by word from the left: literal before `*` before no word before `#`."""
     return [_RANK.get(word, _LITERAL) for word in pattern.words] + [_NOTHING]
+
+
+class _Table:
+    """Entries by name or pattern. A name without wildcards is found at once, however many are."""
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
+        """Order by how specific the pattern is; the most specific comes last and wins."""
+        compiled = [(Pattern(pattern), fields) for pattern, fields in entries.items()]
+        compiled.sort(key=lambda entry: _specificity(entry[0]), reverse=True)
+        self.is_used = bool(compiled)
+        """Whether it has any."""
+        self.named: dict[str, Mapping[str, Any]] = {}
+        """Those without wildcards."""
+        self.patterns: list[tuple[Pattern, Mapping[str, Any]]] = []
+        for pattern, fields in compiled:
+            text = ".".join(pattern.words)
+            if is_pattern(text):
+                self.patterns.append((pattern, fields))
+            else:
+                self.named[text] = fields
+
+    def has(self, name: str) -> bool:
+        """Whether any entry matches."""
+        if name in self.named:
+            return True
+        words = name.split(".")
+        return any(pattern.matches(words) for pattern, _ in self.patterns)
+
+    def matching(self, name: str) -> list[Mapping[str, Any]]:
+        """The entries that match, the most specific last."""
+        words = name.split(".")
+        found = [fields for pattern, fields in self.patterns if pattern.matches(words)]
+        if name in self.named:
+            found.append(self.named[name])
+        return found

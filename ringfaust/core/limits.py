@@ -96,6 +96,17 @@ TIME_MS = 1 << 47
 ROW_COST_BYTES = 256
 """What each row of a queue or address that is only looked at counts among the bytes of a step."""
 
+CONFIGURED_COST = 2
+"""How often the text of a queue's settings counts among the bytes of a step when it takes them up:
+they are in its row, and in an event."""
+
+PATTERNS = 1_000
+"""Most names with `*` or `#` in a configuration that is applied. The name of each queue and address
+is compared with all of them."""
+
+PATTERN_COST_BYTES = 16
+"""What each of them counts among the bytes of a step for each word of a name that is compared."""
+
 SUBSCRIPTIONS = 10_000
 """Most queues of one address. A send copies its message into each of them."""
 

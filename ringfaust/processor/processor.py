@@ -379,6 +379,7 @@ class Processor(Generic[Buffer]):
         known = self.state.queues.get(queue)  # saves most records two calls
         if known is None:
             check_name(queue)
+            self._room -= self.state.catalog.cost_of(queue)
         source = f"{topic}/{record.partition}/{record.offset}"
         repartitioned = topic == self._config.repartition_topic
         if repartitioned and (revision := revision_of(record)) > self.revision:

@@ -372,7 +372,9 @@ MUTANTS = [
            "        self._room -= self._engine.spent_bytes\n        self._out.emit(step, source",
            "        self._out.emit(step, source"),
     Mutant("an address takes any number", "R120: its row fits into a record",
-           "core/checks/queues.py", "> limits.SUBSCRIPTIONS_BYTES", "> 1 << 40"),
+           "core/transitions/opening.py", "> limits.SUBSCRIPTIONS_BYTES", "> 1 << 40"),
+    Mutant("any number of patterns is applied", "R120: each is compared with every name",
+           "core/checks/queues.py", "if catalog.patterns > limits.PATTERNS:", "if False:"),
     # --- the surroundings of a queue
     Mutant("another's state is served", "R111: another application's folder is refused",
            "worker/store/identity.py",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ringfaust.core import commands as c
 from ringfaust.core import levels, limits
-from ringfaust.core.address import Address, address_of, queue_name, row_bytes
+from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.admission import beyond_limits, turned_away
-from ringfaust.core.catalog import Configuration, catalog_of
+from ringfaust.core.catalog import SUBSCRIPTIONS, Catalog, Configuration, catalog_of
 from ringfaust.core.checks.refusal import (
     CommandRefused,
     bad,
@@ -20,7 +21,7 @@ from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of, waiting_send
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.settings import FIELD_NAMES
-from ringfaust.core.transitions.opening import find_address
+from ringfaust.core.transitions.opening import beyond_room, find_address
 from ringfaust.core.transitions.operating import (
     CONFIGURE,
     CONFIGURE_ADDRESS,
@@ -65,11 +66,13 @@ def known_address(work: Work, name: str) -> Address:
     """The address of that name.
 
     Raises:
-        CommandRefused: there is none.
+        CommandRefused: there is none, or it cannot have all queues that are declared with it.
     """
     address = find_address(work, name)
     if address is None:
         raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, f"no address {name!r}")
+    if address.overfull:
+        raise beyond(name, address.overfull)
     return address
 
 
@@ -106,6 +109,7 @@ def apply(work: Work, apply: c.Apply) -> list[Stage]:
         catalog = catalog_of(apply.configuration)
     except BadSetting as error:
         raise bad(f"revision {apply.revision}", str(error)) from error
+    _check_size(f"revision {apply.revision}", apply.configuration, catalog)
     configuration = Configuration(
         apply.revision, apply.configuration, apply.who, apply.text, work.now
     )
@@ -114,6 +118,23 @@ def apply(work: Work, apply: c.Apply) -> list[Stage]:
         Stage(KEEP_LESS, "", ("",)),
         Stage(TAKE_UP, "", ("",)),
     ]
+
+
+def _check_size(about: str, document: Mapping[str, Any], catalog: Catalog) -> None:
+    """Check that what a configuration declares is bounded (R120)."""
+    if catalog.patterns > limits.PATTERNS:
+        text = (
+            f"`queues`, `addresses` and `settings` have {catalog.patterns:,} names with * or #; "
+            f"they may have at most {limits.PATTERNS:,}"
+        )
+        raise beyond(about, text)
+    for name, fields in document.get("addresses", {}).items():
+        declared = [queue_name(name, each) for each in fields.get(SUBSCRIPTIONS, {})]
+        if most := beyond_room(declared):
+            text = (
+                f"`addresses`: {name[:80]!r} has {len(declared):,} subscriptions; an address takes"
+            )
+            raise beyond(about, f"{text} at most {most}")
 
 
 def raise_level(work: Work, raised: c.RaiseLevel) -> list[Stage]:
@@ -158,14 +179,9 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
 def _check_room(work: Work, address: Address, queue: str) -> None:
     """Check that the address may have another queue (R120)."""
     work.weigh(limits.MEMBER_COST_BYTES * len(address.members))
-    if len(address.members) >= limits.SUBSCRIPTIONS:
-        most = f"{limits.SUBSCRIPTIONS:,} queues"
-    elif sum(map(row_bytes, [*address.members, queue])) > limits.SUBSCRIPTIONS_BYTES:
-        most = f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
-    else:
-        return
-    text = f"address {address.name!r} has {len(address.members):,} queues; it takes at most {most}"
-    raise beyond(queue, text)
+    if most := beyond_room([*address.members, queue]):
+        has = f"address {address.name!r} has {len(address.members):,} queues"
+        raise beyond(queue, f"{has}; it takes at most {most}")
 
 
 def configure(work: Work, configure: c.Configure) -> list[Stage]:

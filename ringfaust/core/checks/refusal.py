@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringfaust.core import limits
+from ringfaust.core.address import address_of
 from ringfaust.core.model import Refusal
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import check_selector
@@ -56,10 +57,13 @@ def known_queue(work: Work, name: str) -> Queue:
     """The queue of that name.
 
     Raises:
-        CommandRefused: there is none.
+        CommandRefused: there is none, or its address cannot have it.
     """
     queue = find(work, name)
     if queue is None:
+        address = work.state.address(address_of(name))
+        if address is not None and address.overfull:
+            raise beyond(name, address.overfull)
         text = f"no queue {name!r} in this partition"
         raise CommandRefused(Refusal.UNKNOWN_QUEUE, name, text)
     return queue

@@ -9,10 +9,10 @@ Also: which deliveries an ack settles, since that opens the queues of a session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from ringfaust.core import levels
-from ringfaust.core.address import Address, address_of, queue_name
+from ringfaust.core import levels, limits
+from ringfaust.core.address import Address, address_of, queue_name, row_bytes
 from ringfaust.core.model import AckMode, Consumer
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import watch_leases
@@ -30,6 +30,9 @@ def find(work: Work, name: str) -> Queue | None:
     address = work.state.address(of) if of else None
     if address is not None and name not in address.members:
         find_address(work, address.name)
+        if address.overfull:
+            return None
+    work.weigh(work.state.catalog.cost_of(name))
     queue = work.state.queue(name)
     if queue is not None and queue.applied is not None:
         check_after_decoding(work, queue)
@@ -48,19 +51,40 @@ def find_address(work: Work, name: str, *, cuts: bool = False) -> Address | None
     """The address of that name, or None. Queues that are declared with it are created.
 
     What they get of what it retains may become stages of the command, before all others: from level
-    2 on, or if it `cuts` because version 0.2.0 can continue that command, too (R129).
+    2 on, or if it `cuts` because version 0.2.0 can continue that command, too (R129). If it cannot
+    have all of them, none is created, and it is `overfull`: refuse what uses it.
     """
+    catalog = work.state.catalog
     address = work.state.address(name)
-    if address is None:
-        return None
-    declared = work.state.catalog.subscriptions(name)
-    names = [queue_name(name, each) for each in declared]
-    missing = [each for each in names if each not in address.members]
-    if missing:
-        work.keep()
+    if address is None or address.completed is catalog:
+        return address
+    address.completed, address.overfull = catalog, ""
+    members = set(address.members)
+    names = [queue_name(name, each) for each in catalog.subscriptions(name)]
+    missing = [each for each in names if each not in members]
+    if not missing:
+        return address
+    work.weigh(limits.MEMBER_COST_BYTES * (len(members) + len(names)))
+    if beyond := beyond_room([*address.members, *missing]):
+        address.overfull = (
+            f"address {name!r} has {len(members):,} queues, and {len(missing):,} more are declared "
+            f"with it; it takes at most {beyond}. Delete some of them, or apply a configuration "
+            "that declares fewer"
+        )
+        return address
+    work.keep()
     for each in missing:
         create_declared(work, address, each, cuts=cuts or work.state.level >= levels.CUTS_MORE)
     return address
+
+
+def beyond_room(queues: Collection[str]) -> str:
+    """What an address takes at most, if that is less than these queues; else empty (R120)."""
+    if len(queues) > limits.SUBSCRIPTIONS:
+        return f"{limits.SUBSCRIPTIONS:,} queues"
+    if sum(map(row_bytes, queues)) > limits.SUBSCRIPTIONS_BYTES:
+        return f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
+    return ""
 
 
 # --- what an ack settles -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core import levels, limits
-from ringfaust.core.address import Address, address_of
+from ringfaust.core.address import Address, address_of, row_bytes
 from ringfaust.core.model import Counts, EvictReason, Message, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
@@ -54,6 +54,7 @@ def check_after_decoding(work: Work, queue: Queue) -> None:
 def _take_up(work: Work, queue: Queue, applied: Mapping[str, object]) -> None:
     """Tell how its settings differ from those `applied` before, and do what they demand (R90)."""
     now = queue.set_fields
+    work.weigh(limits.CONFIGURED_COST * sum([row_bytes(str(each)) for each in now.values()]))
     if queue.sequence or queue.orders:
         changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
         fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
@@ -90,7 +91,7 @@ def keep_less_stage(work: Work, stage: Stage) -> None:
             work.stages.append(stage)
         return
     for name, _ in state.address_rows.scan_all(after, limits.REFILL):
-        work.weigh(limits.ROW_COST_BYTES)
+        work.weigh(limits.ROW_COST_BYTES + state.catalog.cost_of(name))
         address = state.address(name)
         if work.is_full or not (address is None or _keep_less(work, address)):
             work.stages.append(stage._replace(args=(after,)))
@@ -116,7 +117,7 @@ def take_up_stage(work: Work, stage: Stage) -> None:
         if work.is_full:
             work.stages.append(stage._replace(args=(after,)))
             return
-        work.spend(0)
+        work.spend(work.state.catalog.cost_of(name))
         queue = work.state.queues.get(name)
         held = Counts(*row.counts) if queue is None else queue.counts
         work.left_transitions -= held.delivering  # its first use decodes them

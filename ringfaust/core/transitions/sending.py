@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
-from ringfaust.core.address import Address
+from ringfaust.core.address import Address, address_of
 from ringfaust.core.admission import turned_away
 from ringfaust.core.model import Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of, unsent, waiting_send
@@ -29,11 +29,16 @@ def send(work: Work, send: c.Send, *, is_alone: bool = True) -> e.Refused | None
     """
     address = find_address(work, send.queue, cuts=True)
     if address is not None:
+        if address.overfull:
+            return e.Refused(send.queue, Refusal.LIMIT, send.queue, address.overfull)
         _publish(work, address, send, 0, is_routed=False)
         return None
     queue = find(work, send.queue)
     if queue is None:
         name = send.queue
+        of = work.state.address(address_of(name))
+        if of is not None and of.overfull:
+            return e.Refused(name, Refusal.LIMIT, name, of.overfull)
         text = f"no queue {name!r} in this partition"
         return e.Refused(name, Refusal.UNKNOWN_QUEUE, name, text)
     if work.stages:  # what its address retains comes first

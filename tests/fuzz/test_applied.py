@@ -1,0 +1,148 @@
+"""What an applied configuration declares is bounded, and taken up in bounded steps (R120, R128)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from ringfaust.core import limits
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.patterns import Pattern
+from tests.fuzz.measured import Measured
+from tests.fuzz.test_bytes import MOST_BYTES, kinds, largest
+
+SNAIL = "\U0001f40c"
+
+
+def partition(**addresses: Any) -> Measured:
+    return Measured(Catalog({"#": {}}, {}, addresses))
+
+
+def apply(it: Measured, revision: int = 1, **configuration: Any) -> dict[str, Any]:
+    it.say("apply", revision=revision, configuration=configuration, reply="r")
+    return it.replies[-1]
+
+
+def declaring(names: Iterable[str]) -> dict[str, Any]:
+    return {"subscriptions": {name: {} for name in names}}
+
+
+def test_an_address_with_too_many_bytes_of_names_is_not_applied() -> None:
+    """800 of them were a row of 2.3 MB, which no topic accepts."""
+    it = partition()
+    name = SNAIL * 240
+    refused = apply(it, addresses={name: declaring(f"s{number}" for number in range(800))})
+    assert (refused["ok"], refused["reason"]) == (False, "limit")
+    assert "800 subscriptions" in refused["text"]
+    assert f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names" in refused["text"]
+    assert "applied" not in kinds(it)
+
+
+def test_an_address_of_a_pattern_that_is_too_large_refuses_what_uses_it() -> None:
+    """Only the name of the address says how long the names of its queues are."""
+    it = partition()
+    assert apply(it, addresses={"#": declaring(f"s{number}" for number in range(800))})["ok"]
+    name = SNAIL * 240
+    it.take([it.message(name, b"")])
+    it.say("attach", queue=f"{name}::s1", consumer="me", credit=1, reply="r")
+    refused = it.replies[-1]
+    assert (refused["ok"], refused["reason"]) == (False, "limit")
+    assert f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names" in refused["text"]
+    reasons = [event["reason"] for event in it.events if event["event"] == "refused"]
+    assert reasons == ["limit", "limit"]
+    assert "added" not in kinds(it)
+    assert max(cost.largest_row for cost in it.costs) < 900_000
+    it.take([it.message("short", b"")])
+    assert kinds(it).count("added") == 800
+
+
+def test_several_configurations_declare_no_more_than_an_address_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SUBSCRIPTIONS", 3)
+    it = partition()
+    apply(it, 1, addresses={"p": declaring(["a", "b"])})
+    it.take([it.message("p", b"")])
+    apply(it, 2, addresses={"p": declaring(["c", "d"])})
+    it.take([it.message("p", b""), it.message("p::c", b"")])
+    it.say("subscribe", address="p", consumer="me", credit=1, reply="r")
+    it.say("create_queue", queue="p::e", reply="r")
+    assert [reply.get("reason") for reply in it.replies[-2:]] == ["limit", "limit"]
+    text = it.replies[-1]["text"]
+    assert "has 2 queues, and 2 more are declared" in text and "at most 3 queues" in text
+    assert kinds(it).count("added") == 2
+    assert kinds(it).count("refused") == 4
+    it.say("delete_queue", queue="p::a", reply="r")
+    assert it.replies[-1]["ok"]
+    it.take([it.message("p", b"")])
+    assert kinds(it).count("added") == 5
+
+
+def test_a_configuration_with_too_many_patterns_is_not_applied() -> None:
+    it = partition()
+    patterns = {f"a{number}.#": {} for number in range(limits.PATTERNS // 2)}
+    assert apply(it, 1, queues=patterns, settings=patterns)["ok"]
+    refused = apply(it, 2, queues={**patterns, "*": {}}, settings=patterns)
+    assert (refused["ok"], refused["reason"]) == (False, "limit")
+    assert "1,001 names with * or #" in refused["text"] and "at most 1,000" in refused["text"]
+
+
+def test_names_without_wildcards_are_compared_with_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """18,000 names were compared with each of 500 queues: 3.3 s."""
+    it = partition()
+    it.take([it.message(f"q{number}", b"") for number in range(50)])
+    compared = []
+    matches = Pattern.matches
+    monkeypatch.setattr(
+        Pattern, "matches", lambda self, words: compared.append(self) or matches(self, words)
+    )
+    assert apply(it, queues={"#": {}, **{f"q{number}": {} for number in range(1_000)}})["ok"]
+    it.take([it.message("new", b"")])
+    assert 50 <= len(compared) < 200
+
+
+def test_a_queue_that_many_patterns_are_compared_with_weighs_something() -> None:
+    it = partition()
+    patterns = {f"a{number}.#": {} for number in range(900)}
+    name = ".".join(["w"] * 100)
+    it.take([it.message(f"{name}.{number}", b"") for number in range(100)])
+    it.costs.clear()
+    assert apply(it, queues={"#": {}, **patterns})["ok"]
+    assert len(it.costs) > 5
+    it.costs.clear()
+    it.take([it.message(f"{name}.new{number}", b"") for number in range(100)])
+    assert len(it.costs) > 5
+
+
+def test_many_queues_that_take_up_a_long_setting() -> None:
+    """2,000 queues wrote it into a row and an event each, in one transaction: 193 MB."""
+    it = partition()
+    it.take([it.message(f"q{number}", b"") for number in range(1_000)])
+    it.costs.clear()
+    selector = f"x IS NULL OR x = '{SNAIL * 4_000}'"
+    assert apply(it, queues={"#": {"selector": selector}})["ok"]
+    assert kinds(it).count("configured") == 1_000
+    assert largest(it) < MOST_BYTES
+    assert len(it.costs) > 3
+
+
+def test_an_address_compares_its_declared_queues_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each send compared each of 4,000 with a list, and 4,000 tables were built: 2.5 s."""
+    it = partition()
+    apply(it, addresses={"p": declaring(f"s{number}" for number in range(50))})
+    catalog = it.processor.state.catalog
+    asked = []
+    subscriptions = Catalog.subscriptions
+    monkeypatch.setattr(
+        Catalog, "subscriptions", lambda self, name: asked.append(name) or subscriptions(self, name)
+    )
+    it.take([it.message("p", b"")])
+    assert kinds(it).count("added") == 50
+    asked.clear()
+    it.take([it.message("p", b"") for _ in range(10)])
+    assert asked == []
+    assert subscriptions(catalog, "p") is subscriptions(catalog, "p")
