@@ -64,11 +64,14 @@ class RouteTemplate:
         """Name the queue of a record.
 
         Raises:
-            ProtocolError: the record lacks a part, or the part is not UTF-8.
+            ProtocolError: the record lacks a part, or the part is not UTF-8, or the name is too
+                long: it is not put together any further.
         """
         name = self._first
         for part, text in self._others:
             name += _part(record, part) + text
+            if len(name) > limits.NAME_CHARS:
+                check_name(name)
         return name
 
     def around(self, part: str) -> tuple[RouteTemplate, RouteTemplate] | None:
