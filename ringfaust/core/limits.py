@@ -121,8 +121,15 @@ of them are counted and stored."""
 RETAINED = 100_000
 """Most messages that an address retains. A new queue receives all of them in one step."""
 
+COPIED_CHARS = 330
+"""Longest name of a copied partition, with its topic's name, number and id. It is in the row that
+each batch writes; a topic's name has at most 249 characters, and its id 22."""
+
 COPIED_PARTITIONS = 1_000
 """Partitions of repartitioned topics whose position is kept in a row that each batch writes."""
+
+REVISION = (1 << 31) - 1
+"""Latest revision of the configuration that can be applied."""
 
 XIDS = 1_000
 """Most distributed transactions open in one partition. Finding one is a linear search."""

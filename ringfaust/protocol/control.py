@@ -100,7 +100,7 @@ _LIMITS: Mapping[str, Any] = {
     "level": Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)],
     "message": MessageId,
     "priority": Annotated[int, Field(ge=-(2**31), lt=2**31, strict=True)],
-    "revision": Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)],
+    "revision": Annotated[int, Field(ge=1, le=limits.REVISION, strict=True)],
     "selector": str,
     "settings": _Settings,
     "shared": Annotated[bool, Field(strict=True)],

@@ -295,10 +295,14 @@ def repartition_headers(
 
 
 def revision_of(record: FetchedRecord) -> int:
-    """The configuration whose route has sent a record to the hop topic (R128); 0: the first."""
+    """The configuration whose route has sent a record to the hop topic (R128); 0: the first.
+
+    One that cannot be applied is none: its topic would wait for it for ever.
+    """
     for name, value in record.headers:
         if name == h.REVISION and value is not None and value.isdigit() and len(value) <= _DIGITS:
-            return int(value)
+            revision = int(value)
+            return revision if revision <= limits.REVISION else 0
     return 0
 
 
@@ -327,9 +331,12 @@ def copied_to(record: FetchedRecord) -> tuple[str, int] | None:
     topic_id = (ours.get(h.SOURCE_TOPIC_ID) or b"").decode(errors="replace")
     source = (ours.get(h.SOURCE) or b"").decode(errors="replace")
     where, _, offset = source.rpartition("/")
+    key = copied_key(where, topic_id)
+    if len(key) > limits.COPIED_CHARS or not key.isascii() or len(offset) > _DIGITS:
+        return None
     if not (topic_id and where and offset.isdecimal()):
         return None
-    return copied_key(where, topic_id), int(offset) + 1
+    return key, int(offset) + 1
 
 
 def copied_key(where: str, topic_id: str) -> str:

@@ -243,6 +243,33 @@ def test_the_positions_that_are_kept_have_a_bound() -> None:
     assert len(harness.processor.positions) == most + 1
 
 
+@pytest.mark.parametrize(
+    ("source", "topic_id"),
+    [
+        ("in/0/5", "i" * 400),
+        ("in/0/5", "\u20ac"),
+        (f"{'t' * 400}/0/5", "id"),
+        ("in/0/" + "9" * 400, "id"),
+    ],
+)
+def test_what_cannot_be_a_copied_partition_is_not_kept(source: str, topic_id: str) -> None:
+    """R120: three ids of 850 kB were a row of 2.5 MB, which each batch wrote."""
+    harness = Harness()
+    ours = {h.SOURCE: source, h.SOURCE_TOPIC_ID: topic_id}
+    harness.take(harness.send("a", "slow", topic="hop", **ours))
+    assert harness.processor.positions == {"hop": 1}
+    assert harness.ready("slow") == ["a"]
+
+
+def test_no_topic_waits_for_a_revision_that_cannot_be_applied() -> None:
+    harness = Harness()
+    for revision in (limits.REVISION + 1, 999_999_999_999_999):
+        ours = {h.REVISION: str(revision)}
+        harness.take(harness.send(str(revision), "slow", topic="hop", **ours))
+    assert harness.processor.paused_topics == {}
+    assert harness.processor.positions == {"hop": 2}
+
+
 def test_what_a_newer_route_has_sent_waits_until_that_is_in_use() -> None:
     """R128: its queue may be one that only the newer configuration declares."""
     harness = Harness()
