@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfaust.core import levels
+from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.model import AckMode, Consumer
 from ringfaust.core.queue import Queue
@@ -73,12 +73,10 @@ def covered(work: Work, queue: Queue, consumer: Consumer, number: int) -> list[t
     """
     if consumer.ack_mode is not AckMode.CLIENT:
         return [(number, queue)]
-    found = [
-        (each, other_queue)
-        for other_queue, other in _companions(work, queue, consumer)
-        for each in other.positions
-        if each <= number
-    ]
+    found: list[tuple[int, Queue]] = []
+    for other_queue, other in _companions(work, queue, consumer):
+        work.weigh(limits.LOOK_COST_BYTES * len(other.positions))
+        found += [(each, other_queue) for each in other.positions if each <= number]
     return sorted(found, key=lambda pair: pair[0])
 
 
