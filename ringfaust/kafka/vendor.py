@@ -203,18 +203,37 @@ async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> l
         KafkaError: no broker answers.
     """
     kafka = AIOKafkaClient(**client)
-    answers = []
     try:
         await kafka.bootstrap()
-        error: KafkaError = KafkaConnectionError("no broker answers")
-        for broker in kafka.cluster.brokers():
-            try:
-                answers.append(_answer(await kafka.send(broker.nodeId, _Metadata(names))))
-            except KafkaError as failed:
-                error = failed
+        return await _ask_each(kafka, names)
     finally:
         with cancellation_is_kept():
             await kafka.close()
+
+
+async def ask_every_broker_again(
+    admin: AIOKafkaAdminClient, names: Sequence[str]
+) -> list[TopicMetadata]:
+    """Like `ask_every_broker`, with a client that is connected: it learns of new brokers first.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    kafka = admin._client  # noqa: SLF001
+    if names:  # without, it would ask for all topics
+        kafka.set_topics(names)
+        await kafka.force_metadata_update()
+    return await _ask_each(kafka, names)
+
+
+async def _ask_each(kafka: AIOKafkaClient, names: Sequence[str]) -> list[TopicMetadata]:
+    answers = []
+    error: KafkaError = KafkaConnectionError("no broker answers")
+    for broker in kafka.cluster.brokers():
+        try:
+            answers.append(_answer(await kafka.send(broker.nodeId, _Metadata(names))))
+        except KafkaError as failed:
+            error = failed
     if not answers:
         raise error
     return answers
