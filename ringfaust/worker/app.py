@@ -224,7 +224,9 @@ async def _beside(
         SignTopic(worker.client_options(), worker.topic(Role.STATUS)),
         identity,
         worker.failover_after_ms,
-        lambda other: remove_from_group(worker, other),
+        lambda other: remove_from_group(
+            clients, worker_group(worker.application), other, app.reader.rejoin
+        ),
     )
     running = [
         health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()

@@ -6,6 +6,7 @@ transactions, serve monitoring. Here they also reveal that state has been lost.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -67,8 +68,9 @@ async def read_bounds_again(
     ids = (await ids_of(names)).topics
     if missing := sorted(names - ids.keys()):
         raise UnknownTopicOrPartitionError(f"topic {missing[0]} does not exist")
-    begins = await consumer.beginning_offsets(wanted)
-    ends = await consumer.end_offsets(wanted)
+    begins, ends = await asyncio.gather(
+        consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+    )
     if (await ids_of(names)).topics != ids:
         raise StaleMetadata("a topic was created again a moment ago")
     return {
