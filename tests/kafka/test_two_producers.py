@@ -22,8 +22,10 @@ async def test_they_start_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> N
         await both.wait()  # one after the other would wait here for ever
 
     monkeypatch.setattr(TransactionalWriter, "start", start)
+    started = producer()
     async with asyncio.timeout(10):
-        await producer().start()
+        await started.start()
+    await started.stop()
 
 
 async def test_if_one_fails_the_other_is_not_left_starting(
@@ -40,6 +42,8 @@ async def test_if_one_fails_the_other_is_not_left_starting(
         ended.append("started")
 
     monkeypatch.setattr(TransactionalWriter, "start", start)
+    failed = producer()
     with pytest.raises(KafkaConnectionError):
-        await producer().start()
+        await failed.start()
+    await failed.stop()
     assert ended == ["failed", "started"]
