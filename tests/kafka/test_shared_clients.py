@@ -21,8 +21,11 @@ class Opened:
     async def open(self) -> Clients:
         clients = Clients({"bootstrap_servers": "localhost:1"})
 
+        really_close = clients.close
+
         async def close() -> None:
             self.closed.append(clients)
+            await really_close()
 
         await asyncio.sleep(0)
         clients.close = close  # type: ignore[method-assign]
