@@ -50,8 +50,8 @@ NAVIGATION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "": (
             "deploy-a-worker", "scale-out", "upgrade", "kafka-is-down",
             "move-to-another-cluster", "change-the-configuration",
-            "change-a-ring-size", "delete-a-message", "queue-between-programs",
-            "account-for-evictions",
+            "change-a-ring-size", "delete-a-message", "redrive-dead-messages",
+            "queue-between-programs", "account-for-evictions",
         )
     },
     "docs/adr/README": {"": ("0*",)},

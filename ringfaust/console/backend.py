@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from ringfaust.client import Admin
 from ringfaust.client.connection import ConnectOptions
@@ -139,6 +139,8 @@ class Backend:
 
 def reason_of(error: BaseException) -> str:
     """What an error means, in one sentence."""
+    if isinstance(error, KafkaConnectionError):
+        return "The Kafka brokers do not answer."
     if isinstance(error, KafkaError):
         return f"The Kafka brokers failed: {type(error).__name__}."
     return str(error) or type(error).__name__

@@ -96,6 +96,22 @@ TIME_MS = 1 << 47
 ROW_COST_BYTES = 256
 """What each row of a queue or address that is only looked at counts among the bytes of a step."""
 
+NAME_COST_BYTES = 24
+"""What each character of a message's id and group counts among these bytes: they are in its row and
+in each output about it, where a character takes up to twelve bytes."""
+
+HOLDER_COST_BYTES = 4
+"""The same for the names of those who held it, which are in its row alone."""
+
+TEXT_COST_BYTES = 12
+"""What each character of a selector counts where the row that has it is stored."""
+
+REFUSAL_COST_BYTES = 1_024
+"""What each delivery that one ack of several cannot settle counts: an event and a reply."""
+
+LOOK_COST_BYTES = 8
+"""What each number that is looked at in memory counts."""
+
 CONFIGURED_COST = 2
 """How often the text of a queue's settings counts among the bytes of a step when it takes them up:
 they are in its row, and in an event."""

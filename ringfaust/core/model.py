@@ -134,8 +134,11 @@ _MANY_HEADERS_BYTES = 1_000
 
 
 def cost_bytes(message: Message) -> int:
-    """What a message counts when it is changed or looked at (R121): its bytes, and its headers."""
+    """What a message counts when it is changed or looked at (R121): bytes, headers and names."""
     size_bytes, payload = message.size_bytes, message.payload
+    size_bytes += limits.NAME_COST_BYTES * (len(message.id) + len(message.group))
+    for name in message.holders:
+        size_bytes += limits.HOLDER_COST_BYTES * len(name)
     if size_bytes <= _MANY_HEADERS_BYTES or payload is None:
         return size_bytes
     return size_bytes + limits.HEADER_COST_BYTES * len(payload.headers)

@@ -43,8 +43,24 @@ async def group_offsets(
     Raises:
         KafkaError: the brokers gave no complete answer within a minute.
     """
-    wanted = [TopicPartition(*tp) for tp in tps]
     admin = AIOKafkaAdminClient(**client)
+    await admin.start()
+    try:
+        return await group_offsets_again(admin, group, tps)
+    finally:
+        with cancellation_is_kept():
+            await admin.close()
+
+
+async def group_offsets_again(
+    admin: AIOKafkaAdminClient, group: str, tps: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], OffsetAndMetadata]:
+    """Like `group_offsets`, with a client that is connected.
+
+    Raises:
+        KafkaError: the brokers gave no complete answer within a minute.
+    """
+    wanted = [TopicPartition(*tp) for tp in tps]
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -56,13 +72,8 @@ async def group_offsets(
             )
         return found
 
-    await admin.start()
-    try:
-        found = await until_ready(ask, _TIMEOUT_S)
-        return {(tp.topic, tp.partition): at for tp, at in found.items() if at.offset >= 0}
-    finally:
-        with cancellation_is_kept():
-            await admin.close()
+    found = await until_ready(ask, _TIMEOUT_S)
+    return {(tp.topic, tp.partition): at for tp, at in found.items() if at.offset >= 0}
 
 
 async def groups_named(client: Mapping[str, Any], prefix: str) -> list[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, StaleMetadata, for_code
 
-from ringfaust.kafka.vendor import TopicMetadata, ask_every_broker
+from ringfaust.kafka.vendor import TopicMetadata, ask_every_broker, ask_every_broker_again
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,21 @@ async def topic_ids(client: Mapping[str, Any], names: Collection[str]) -> TopicI
         KafkaError: no broker answers.
     """
     async with asyncio.timeout(_TIMEOUT_S):
-        answers = await ask_every_broker(client, sorted(names))
+        return _agreed(await ask_every_broker(client, sorted(names)))
+
+
+async def topic_ids_again(admin: AIOKafkaAdminClient, names: Collection[str]) -> TopicIds:
+    """Like `topic_ids`, with a client that is connected.
+
+    Raises:
+        StaleMetadata: the brokers do not agree; ask again.
+        KafkaError: no broker answers.
+    """
+    async with asyncio.timeout(_TIMEOUT_S):
+        return _agreed(await ask_every_broker_again(admin, sorted(names)))
+
+
+def _agreed(answers: Sequence[TopicMetadata]) -> TopicIds:
     clusters, ids = {answer.cluster for answer in answers}, [_ids(answer) for answer in answers]
     if len(clusters) != 1 or any(found != ids[0] for found in ids):
         raise StaleMetadata("the brokers do not agree about the ids of topics")

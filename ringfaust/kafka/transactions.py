@@ -89,11 +89,15 @@ class TransactionalProducer:
     async def start(self) -> None:
         """Connect, and abort the transactions that an earlier owner left open.
 
-        The earlier owner may commit once more before its second producer is fenced, too. So the
-        state must be read after this.
+        Both at the same time, because nobody serves the partition meanwhile. The earlier owner may
+        commit once more before its second producer is fenced, too. So the state must be read after
+        this.
         """
-        for writer in self._writers:
-            await writer.start()
+        started = [writer.start() for writer in self._writers]
+        # Waits for both, even if one fails: a client that is still starting cannot be stopped.
+        for error in await asyncio.gather(*started, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def stop(self) -> None:
         """Disconnect. An open transaction is never committed."""

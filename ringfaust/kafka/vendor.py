@@ -7,6 +7,8 @@
   waits for so long while the coordinator still completes its previous transaction.
 - `AIOKafkaAdminClient.list_consumer_group_offsets`: leaves out partitions of a coordinator that is
   not ready, or raises NoError for them.
+- `AIOKafkaAdminClient._client`: asked again, as long as it is connected. Its own requests for
+  topics by name would have brokers create them.
 - `AIOKafkaClient`, `aiokafka.protocol`: requests that aiokafka does not have, or whose answer it
   does not read to the end, see `_Metadata`, `_LeaveGroup` and `_DescribeGroup`.
 """
@@ -203,18 +205,41 @@ async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> l
         KafkaError: no broker answers.
     """
     kafka = AIOKafkaClient(**client)
-    answers = []
     try:
         await kafka.bootstrap()
-        error: KafkaError = KafkaConnectionError("no broker answers")
-        for broker in kafka.cluster.brokers():
-            try:
-                answers.append(_answer(await kafka.send(broker.nodeId, _Metadata(names))))
-            except KafkaError as failed:
-                error = failed
+        return await _ask_each(kafka, names)
     finally:
         with cancellation_is_kept():
             await kafka.close()
+
+
+async def ask_every_broker_again(
+    admin: AIOKafkaAdminClient, names: Sequence[str]
+) -> list[TopicMetadata]:
+    """Like `ask_every_broker`, with a client that is connected, and learns of new brokers.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    return await _ask_each(admin._client, names)  # noqa: SLF001
+
+
+async def _ask_each(kafka: AIOKafkaClient, names: Sequence[str]) -> list[TopicMetadata]:
+    answers, asked = [], set[int]()
+    error: KafkaError = KafkaConnectionError("no broker answers")
+    while left := {broker.nodeId for broker in kafka.cluster.brokers()} - asked:
+        asked |= left
+        named: set[int] = set()
+        for node_id in sorted(left):
+            try:
+                response = await kafka.send(node_id, _Metadata(names))
+            except KafkaError as failed:
+                error = failed
+                continue
+            answers.append(_answer(response))
+            named |= {broker[0] for broker in response.brokers}
+        if named - asked:  # they have come since the client last looked
+            await kafka.force_metadata_update()
     if not answers:
         raise error
     return answers

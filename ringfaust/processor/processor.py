@@ -403,6 +403,7 @@ class Processor(Generic[Buffer]):
         )
         step = self._engine.begin(send, now_ms, (source, send.id, "", "", ""))
         self._room -= self._engine.spent_bytes
+        self._room_messages -= self._engine.spent_transitions
         self._out.emit(step, source, send.id)
         if self.state.unfinished is not None and not self.is_cut:
             self._finish()

@@ -19,7 +19,7 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import address_of
 from ringfaust.core.catalog import Configuration
-from ringfaust.core.model import Counts, Delivery, Message, Refusal, cost_bytes
+from ringfaust.core.model import Consumer, Counts, Delivery, Message, Refusal, cost_bytes
 from ringfaust.core.patterns import Pattern
 from ringfaust.core.queue import Queue
 from ringfaust.core.selector import check_selector
@@ -120,7 +120,13 @@ def _list(
 def _consumers(after: str, queue: Queue, limit: int, now_ms: int) -> Answer:
     """The consumers behind `after`, in attach order."""
     left = [each for each in queue.consumers.values() if each.order > int(after or 0)]
-    found = left[:limit]
+    found: list[Consumer] = []
+    selectors_bytes = 0
+    for each in left[:limit]:
+        if selectors_bytes > REPLY_BYTES:
+            break
+        found.append(each)
+        selectors_bytes += len(each.selector)
     last = str(found[-1].order) if found else after or "0"
     entries = [
         {
@@ -138,7 +144,7 @@ def _consumers(after: str, queue: Queue, limit: int, now_ms: int) -> Answer:
         }
         for consumer in found
     ]
-    return {"consumers": entries, "next": last if len(left) > limit else None}
+    return {"consumers": entries, "next": last if len(left) > len(found) else None}
 
 
 def _browse(asked: control.BrowseRecord, queue: Queue) -> Answer:

@@ -41,11 +41,12 @@ OBJECTS = tuple(
 """The fields that stay JSON."""
 
 
-def read_lines(records: DataFrame) -> DataFrame:
+def read_lines(records: DataFrame, *more: str) -> DataFrame:
     """Split records of the events topic into lines.
 
     Args:
         records: with at least the columns partition, offset, timestamp and value.
+        more: other columns of the records, which each of their lines gets.
 
     Returns:
         partition, offset and timestamp of the record; `line`, counted from 0 within the record;
@@ -53,7 +54,7 @@ def read_lines(records: DataFrame) -> DataFrame:
         JSON object or lacks them: such a line belongs in quarantine. `sequence` is null where the
         line has 0: the message was never in the queue.
     """
-    place = ["partition", "offset", "timestamp"]
+    place = ["partition", "offset", "timestamp", *more]
     value = F.col("value").cast("string")
     texts = records.where(value.isNotNull()).select(
         *place,

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -34,10 +34,11 @@ from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
 from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
-from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.offsets import group_offsets_again
+from ringfaust.kafka.shared_clients import SharedClients, shared_clients
 from ringfaust.kafka.sign_topic import SignTopic
 from ringfaust.kafka.status_topic import StatusTopic
-from ringfaust.kafka.topic_ids import topic_ids
+from ringfaust.kafka.topic_ids import TopicIds, topic_ids_again
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue
@@ -53,7 +54,7 @@ from ringfaust.worker.failover import Failover
 from ringfaust.worker.faust.consumer_thread import Background
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.transport import BatchApp
-from ringfaust.worker.interfaces import Batch, CommittedOffset, WorkerClock
+from ringfaust.worker.interfaces import Batch, Bounds, CommittedOffset, WorkerClock
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -64,7 +65,7 @@ from ringfaust.worker.observe.web import AttachPages, served, web_app
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.hearing import LogEnds
 from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
-from ringfaust.worker.partition.input_positions import read_bounds
+from ringfaust.worker.partition.input_positions import read_bounds_again
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
 from ringfaust.worker.store.changelog import (
@@ -139,12 +140,14 @@ def create_app(
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)
 
+    clients = shared_clients(worker.client_options())
+
     def took_up(revision: int, feeds: Feeds) -> None:
         assignment.use_routes(revision, feeds)
 
     context = _context(
         worker, topics, processor_config, used.first, app, identity=identity, clock=clock,
-        log_ends=log_ends, took_up=took_up, level=used.level,
+        log_ends=log_ends, took_up=took_up, level=used.level, clients=clients,
     )  # fmt: skip
     feeds = feeds_of(used.queues.document(), worker.partitions)
     assignment = Assignment(context, feeds, used.revision)
@@ -162,7 +165,7 @@ def create_app(
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock,
-        identity=identity, attach=attach, socket_path=socket_path,
+        clients=clients, identity=identity, attach=attach, socket_path=socket_path,
     )  # fmt: skip
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
@@ -189,6 +192,7 @@ async def _beside(
     health: Health,
     clock: WorkerClock,
     *,
+    clients: SharedClients,
     identity: str,
     attach: AttachPages | None,
     socket_path: Path | None,
@@ -220,12 +224,15 @@ async def _beside(
         SignTopic(worker.client_options(), worker.topic(Role.STATUS)),
         identity,
         worker.failover_after_ms,
-        lambda other: remove_from_group(worker, other),
+        lambda other: remove_from_group(
+            clients, worker_group(worker.application), other, app.reader.rejoin
+        ),
     )
     running = [
         health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()
     ]  # fmt: skip
     async with AsyncExitStack() as opened:
+        await opened.enter_async_context(clients)
         if socket_path is not None:
             await on_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
         if worker.web.enabled:
@@ -269,6 +276,7 @@ def _context(
     log_ends: LogEnds,
     took_up: Callable[[int, Feeds], None],
     level: int,
+    clients: SharedClients,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client = worker.client_options()
@@ -279,8 +287,16 @@ def _context(
         found = (await configuration_log(client, worker.topic(Role.CONFIGURATION))).revisions
         return found[-1] if found else None
 
+    async def ids(names: Collection[str]) -> TopicIds:
+        return await clients.ask(lambda each: topic_ids_again(each.admin, names))
+
+    async def bounds(tps: Iterable[TP]) -> Mapping[TP, Bounds]:
+        wanted = [*tps]
+        return await clients.ask(lambda each: read_bounds_again(each.consumer, ids, wanted))
+
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
-        offsets = await group_offsets(client, worker_group(worker.application), tps)
+        group, wanted = worker_group(worker.application), [*tps]
+        offsets = await clients.ask(lambda each: group_offsets_again(each.admin, group, wanted))
         return {
             TP(*tp): CommittedOffset(found.offset, found.metadata or "")
             for tp, found in offsets.items()
@@ -309,8 +325,8 @@ def _context(
         new_processor=new_processors(processor_config, first.catalog()),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
-        read_bounds=lambda tps: read_bounds(client, tps),
-        topic_ids=lambda names: topic_ids(client, names),
+        read_bounds=bounds,
+        topic_ids=ids,
         leave_group=lambda: leave_group(worker, identity),
         log_end=log_ends.end,
         level=level,

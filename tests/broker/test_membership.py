@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +106,13 @@ def share(worker: Worker) -> set[int]:
     }
 
 
+def are_followed(app: Application) -> bool:
+    """Whether both partitions have a standby that is caught up."""
+    found = json.loads(app.run("worker", "ls", "--json", "--config", str(app.config_dir)).stdout)
+    followed = [{"0": 0}, {"1": 0}]
+    return sorted((each["standbys"] for each in found if not each["is_stale"]), key=str) == followed
+
+
 async def test_a_killed_worker_is_replaced_before_its_session_ends(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -141,7 +149,9 @@ async def test_a_worker_that_comes_back_at_once_is_noticed_by_nobody(
         await until(
             lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
         )
-        before, mine = second.log_text(), share(first)
+        mine = share(first)
+        await until(lambda: are_followed(app), DEADLINE_S, "standbys are open, and have said so")
+        before = second.log_text()
         first.kill()
         first.start()
         await until(lambda: share(first) == mine, DEADLINE_S, "it has its partition again")

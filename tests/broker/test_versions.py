@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-import sysconfig
-import tarfile
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +18,7 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import run
 from tests.chaos.harness import ROOT, Application, Worker, until
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
+from tests.chaos.release import last_release
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
 pytestmark = pytest.mark.kafka
@@ -32,38 +27,12 @@ PARTITIONS = 4
 DEADLINE_S = 90
 
 
-def git(*arguments: str) -> bytes:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
-
-
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The last release before this version, and a Python that has its wheel."""
     if not (ROOT / ".git").exists():
         pytest.skip("no git: nothing is known of earlier releases")
-    tags = git("tag", "--list", "v*", "--merged=HEAD", "--sort=-version:refname").decode().split()
-    tag = next((each for each in tags if each != f"v{__version__}"), "")
-    assert tag, "no release is tagged: fetch the tags"
-    folder = tmp_path_factory.mktemp("released")
-    with tarfile.open(fileobj=BytesIO(git("archive", tag))) as archive:
-        archive.extractall(folder / "source", filter="data")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    pure = {**os.environ, "CC": "no-such-compiler"}
-    subprocess.run(build, cwd=folder / "source", check=True, capture_output=True, env=pure)
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = folder / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", wheel]
-    subprocess.run(install, check=True, capture_output=True)
-    # What it depends on is here. Its own ringfaust comes first.
-    (site,) = folder.glob("venv/lib/*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    said = subprocess.run(
-        [python, "-m", "ringfaust", "version"], cwd=folder, check=True, capture_output=True,
-        text=True, env={name: each for name, each in os.environ.items() if name != "PYTHONPATH"},
-    ).stdout  # fmt: skip
-    assert said.startswith(tag.removeprefix("v"))
-    return tag.removeprefix("v"), python
+    return last_release(tmp_path_factory.mktemp("released"))
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from aiokafka.admin import AIOKafkaAdminClient
 
+from ringfaust.client import Admin
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol.partitioner import murmur2
@@ -223,6 +225,48 @@ async def test_the_command_line_of_faust_starts_a_worker(bench: Bench) -> None:
     for number in range(3):
         await bench.send("keyed", f"v{number}", "k")
     assert [record.value for record in await bench.read("evicted", 1)] == [b"v0"]
+
+
+async def test_the_command_line_of_faust_uses_what_was_applied(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R128. With a file that was changed since, it could not join the group of the workers."""
+    bench.start()
+    for number in range(3):
+        await bench.send("keyed", f"v{number}", "k")
+    await bench.read("evicted", 1)
+    servers = bench.config.bootstrap_servers
+    async with Admin(bootstrap_servers=servers, application=bench.name) as admin:
+        await admin.apply(load(bench.folder)[1].document())
+    text = QUEUES.format(name=bench.name).replace("ring_size: 2", "ring_size: 5")
+    (bench.folder / "queues.yaml").write_text(text)
+    monkeypatch.setenv("RINGFAUST_DATA_DIR", str(bench.folder / "other"))
+    bench.start("-m", "faust", "-A", "ringfaust.worker.faust_app", "worker", "--without-web")
+    await _joined(bench, 2)
+
+
+def test_the_command_line_of_faust_says_a_mistake_in_a_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "faust", "-A", "ringfaust.worker.faust_app", "worker"]
+    environment = os.environ | {"RINGFAUST_CONFIG": str(tmp_path / "missing")}
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"ringfaust: {tmp_path / 'missing'} cannot be used")
+    assert "Traceback" not in done.stderr
+
+
+async def _joined(bench: Bench, count: int) -> None:
+    """Wait until the group of workers has so many members."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bench.config.bootstrap_servers)
+    await admin.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            members: list[Any] = []
+            while len(members) != count:
+                (found,) = await admin.describe_consumer_groups([bench.name])
+                members = found.groups[0][5]
+                await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
 
 
 @pytest.fixture(autouse=True)

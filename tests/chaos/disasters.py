@@ -6,8 +6,10 @@ import asyncio
 import random
 import resource
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.harness import START_S, Application, Machine, Worker, until
 from tests.chaos.load import KEYS, RING_SIZE, Load
 from tests.chaos.network import COORDINATOR
+from tests.chaos.release import last_release
 from tests.chaos.verdict import wait_for_work
 
 SESSION_MS = 6_000
@@ -194,6 +197,21 @@ async def set_clock(harness: Harness) -> None:
     machine.set_ahead(0)
 
 
+async def change_version(harness: Harness) -> None:
+    """A worker of the last release takes the place of one for some seconds (R129)."""
+    worker = harness.victim()
+    _, python = await asyncio.to_thread(_released, harness.app.folder.parent)
+    for worker.python in (python, None):
+        await harness.stop(worker)
+        await until(worker.has_connected, START_S, f"{worker.name} starts")
+        await asyncio.sleep(harness.random.uniform(1, 5))
+
+
+@cache
+def _released(folder: Path) -> tuple[str, Path]:
+    return last_release(Path(tempfile.mkdtemp(dir=folder)))
+
+
 # --- brokers --------------------------------------------------------------------------------------
 
 
@@ -313,6 +331,7 @@ Disaster = Callable[[Harness], Awaitable[None]]
 
 DISASTERS: tuple[Disaster, ...] = (
     kill, kill_and_wipe, damage, terminate, roll_workers, take_over, pause, fill_disk, set_clock,
+    change_version,
     kill_broker, pause_broker, roll_brokers, move_leaders, move_coordinators,
     slow_down, cut_off, halve, lose_coordinator,
     leave_open, die_as_consumer, apply,

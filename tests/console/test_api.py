@@ -10,6 +10,7 @@ from unittest.mock import call
 
 import pytest
 from aiohttp import ClientResponse
+from aiokafka.errors import KafkaConnectionError
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -65,6 +66,7 @@ def _validator(schema: dict[str, Any]) -> Draft202012Validator:
 def test_each_method_of_admin_is_an_operation() -> None:
     public = {name for name, _ in inspect.getmembers(Admin, callable) if name[0] != "_"}
     methods = public - {name for name, _ in inspect.getmembers(AsyncResource, callable)}
+    assert OPERATIONS.keys() == methods - {"browse", "raise_level"}
     assert OPERATIONS.keys() | INSTEAD.keys() == methods
     assert {*INSTEAD.values()} <= OPERATIONS.keys()
     routes = {
@@ -377,6 +379,14 @@ async def test_what_does_not_exist_is_a_problem(
     answer = await console.client.request(method, API + path, headers=CHANGER)
     assert answer.status == status
     await problem(answer)
+
+
+async def test_brokers_that_do_not_answer_are_called_that(console: Console) -> None:
+    """It said "The Kafka brokers failed: KafkaConnectionError."; so did the banner of a page."""
+    console.backend.fake.queues.side_effect = KafkaConnectionError("Unable to bootstrap from …")
+    answer = await get(console, "/queues")
+    assert answer.status == 502
+    assert (await problem(answer))["detail"] == "The Kafka brokers do not answer."
 
 
 async def test_a_message_that_is_not_there_is_not_found(console: Console) -> None:

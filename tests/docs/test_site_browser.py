@@ -57,6 +57,7 @@ def test_the_search_needs_no_server(browser: Browser) -> None:
         ("change ring size", "docs/how-to/change-a-ring-size"),
         ("Kafka is down", "docs/how-to/kafka-is-down"),
         ("delete a message", "docs/how-to/delete-a-message"),
+        ("redrive dead messages", "docs/how-to/redrive-dead-messages"),
     ],
 )
 def test_what_people_look_for_has_a_page(browser: Browser, words: str, page: str) -> None:

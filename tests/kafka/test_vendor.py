@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
+    KafkaConnectionError,
     NoError,
     StaleMetadata,
 )
@@ -25,6 +26,7 @@ from aiokafka.producer.sender import (
     AddPartitionsToTxnHandler,
     Sender,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from ringfaust.kafka import vendor
 from ringfaust.kafka.topic_ids import topic_ids
@@ -121,6 +123,33 @@ def test_the_ids_are_read_from_the_response() -> None:
     raw = b"\0\0\0\0" + b"\1" + b"\3me" + b"\0\0\0\1" + b"\2" + topic + b"\0"
     found = vendor._answer(vendor._MetadataResponse.decode(BytesIO(raw)))
     assert found == vendor.TopicMetadata("me", [(0, "in", "00010203-0405-0607-0809-0a0b0c0d0e0f")])
+
+
+async def test_a_client_that_stays_connected_asks_brokers_that_have_come_since() -> None:
+    """One that lags behind still reports a topic that was deleted (R111)."""
+    known, asked = [1, 2], list[Any]()
+
+    async def send(node_id: int, request: Any) -> Any:
+        asked.append((node_id, type(request)))
+        if node_id == 2:
+            raise KafkaConnectionError
+        brokers = [(number, "host", 9092) for number in (1, 3)]
+        return SimpleNamespace(
+            API_VERSION=5, brokers=brokers, cluster_id=f"by {node_id}", topics=[]
+        )
+
+    async def force_metadata_update() -> None:
+        known.append(3)
+
+    cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=each) for each in known])
+    kafka = SimpleNamespace(cluster=cluster, send=send, force_metadata_update=force_metadata_update)
+    admin: Any = SimpleNamespace(_client=kafka)
+    answers = await vendor.ask_every_broker_again(admin, NAMES)
+    assert [each.cluster for each in answers] == ["by 1", "by 3"]
+    # No other request: aiokafka's own have brokers create a topic that was deleted.
+    assert asked == [(number, vendor._Metadata) for number in (1, 2, 3)]
+    assert isinstance(AIOKafkaAdminClient(bootstrap_servers="localhost:1")._client, AIOKafkaClient)
+    assert "is not None\n                else True" in inspect.getsource(MetadataRequest.build)
 
 
 async def test_brokers_that_do_not_agree_about_an_id_are_asked_again(

@@ -43,7 +43,12 @@ class BatchedLake:
     def write(self, values: list[bytes], at_ms: int) -> None:
         """Write a batch of events records to bronze and transitions."""
         self.write_bronze(values, at_ms)
-        transitions.write(self.spark, self.root, TOPIC, self.batch)
+        self.write_transitions()
+
+    def write_transitions(self) -> None:
+        """Write the last batch of bronze to transitions."""
+        with transitions.written(self.spark, self.root, TOPIC, self.batch):
+            pass
 
     def write_bronze(self, values: list[bytes], at_ms: int) -> None:
         """Write a batch of events records to bronze."""

@@ -50,7 +50,8 @@ class Lake:
         append(self.spark.createDataFrame(rows, BRONZE.schema), self.root, BRONZE, "events", batch)
 
     def write(self, batch: int) -> None:
-        transitions.write(self.spark, self.root, TOPIC, batch)
+        with transitions.written(self.spark, self.root, TOPIC, batch):
+            pass
 
     def rows(self, table: str = "transitions") -> Counter[Any]:
         return Counter(map(str, read(self.spark, self.root, table).collect()))

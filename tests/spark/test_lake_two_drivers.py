@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.lake import gold, queries, transitions
 from ringfaust.spark.lake.tables import LakeTable, path
-from tests.spark.batched_lake import TOPIC, BatchedLake
+from tests.spark.batched_lake import BatchedLake
 from tests.spark.lake_history import LakeHistory
 
 DAY_MS = 86_400_000
@@ -131,7 +131,7 @@ def test_silver_counts_a_batch_once_that_another_driver_has_written(
     copied.write_bronze(history.values(), history.now_ms)
 
     def write() -> None:
-        transitions.write(copied.spark, copied.root, TOPIC, copied.batch)
+        copied.write_transitions()
 
     with _during_a_write(transitions, "transitions", tmp_path, write):
         write()

@@ -102,6 +102,36 @@ async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> No
     assert signs.stops == signs.starts == 1
 
 
+async def test_signs_are_given_at_a_steady_pace_although_each_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time until a dead worker is replaced is counted in signs (R126)."""
+    now_s, waited_s = 1_000.0, []
+
+    class SlowSigns(Signs):
+        async def write(self, worker: str, *, is_alive: bool) -> None:
+            nonlocal now_s
+            now_s += 0.25 if len(waited_s) < 3 else 5.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        waited_s.append(seconds)
+        now_s += seconds
+        if len(waited_s) == 5:
+            raise asyncio.CancelledError
+
+    async def remove(worker: str) -> None:
+        raise AssertionError
+
+    giving = Failover(SlowSigns(), "me", SIGNS * 1_000, remove)
+    loop = asyncio.get_running_loop()
+    with monkeypatch.context() as patched, pytest.raises(asyncio.CancelledError):
+        patched.setattr(loop, "time", lambda: now_s)
+        patched.setattr(failover.asyncio, "sleep", sleep)
+        await giving._give_signs()
+    assert waited_s == [0.75, 0.75, 0.75, 0.0, 0.0]
+
+
 async def test_a_worker_that_cannot_be_removed_is_removed_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -71,10 +71,12 @@ def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
             continue
         reason = Refusal.STALE_DELIVERY
         if not held:
-            reason = _why_not_held(queue, c.Ack(queue.name, ack.consumer, message_id, number))
+            reason = _why_not_held(work, queue, c.Ack(queue.name, ack.consumer, message_id, number))
         if reason is Refusal.BAD_COMMAND:
             raise CommandRefused(reason, message_id, _NO_DELIVERY[reason])
         text = _NO_DELIVERY[reason]
+        names = len(queue.name) + len(message_id)
+        work.spend(limits.REFUSAL_COST_BYTES + limits.NAME_COST_BYTES * names)
         work.effects.append(e.Refused(queue.name, reason, message_id, text, number))
     if consumer is None or not found:
         return []
@@ -113,7 +115,7 @@ def _find_delivery(
     consumer = queue.consumers.get(settle.consumer)
     number = _held(consumer, settle.message, settle.delivery)
     if consumer is None or not number:
-        reason = _why_not_held(queue, settle)
+        reason = _why_not_held(work, queue, settle)
         raise CommandRefused(reason, settle.message, _NO_DELIVERY[reason])
     delivery: Delivery | None = queue.deliveries.get(number)
     assert delivery is not None
@@ -136,20 +138,21 @@ def _held(consumer: Consumer | None, message_id: str, number: int) -> int:
     return 0
 
 
-def _why_not_held(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal:
+def _why_not_held(work: Work, queue: Queue, settle: c.Ack | c.Release | c.Reject) -> Refusal:
     """Why a consumer may not settle this delivery (R103)."""
     consumer = queue.consumers.get(settle.consumer)
     numbers = consumer.held.get(settle.message, ()) if consumer else ()
     reason = queue.history.classify(settle.consumer, settle.message)
     is_held = settle.delivery in numbers if settle.delivery else bool(numbers)
-    if is_held or _is_orphaned(queue, settle):
+    if is_held or _is_orphaned(work, queue, settle):
         return Refusal.STALE_DELIVERY  # settled in an undecided transaction
     return reason
 
 
-def _is_orphaned(queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
+def _is_orphaned(work: Work, queue: Queue, settle: c.Ack | c.Release | c.Reject) -> bool:
     """Tell whether a detached consumer has settled this in an undecided transaction (R81, R103)."""
     wanted = (settle.consumer, settle.message)
     if settle.delivery:
         return queue.orphans.get(settle.delivery) == wanted
+    work.weigh(limits.LOOK_COST_BYTES * len(queue.orphans))
     return wanted in queue.orphans.values()

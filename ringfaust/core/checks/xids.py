@@ -21,6 +21,7 @@ def begin(work: Work, begin: c.Begin) -> list[Stage]:
         most = limits.XID_TIMEOUT_MS
         raise bad(name, f"timeout_ms must be from 1 to {most}, not {begin.timeout_ms}")
     rows = [row for _, row in work.state.xids]
+    work.weigh(limits.ROW_COST_BYTES * len(rows))
     if name in [row.name for row in rows]:
         raise bad(name, "a transaction of that xid is open")
     if len(rows) >= limits.XIDS:

@@ -53,16 +53,24 @@ def set_credit(queue: Queue, consumer: Consumer, credit: int) -> None:
     queue.consumer_rows.put(consumer.order, consumer)
 
 
-def promote(work: Work, queue: Queue) -> None:
-    """Make backups active, in attach order, as long as the queue takes more (R11)."""
+def promote(work: Work, queue: Queue, *, is_cut: bool) -> bool:
+    """Make backups active, in attach order, as long as the queue takes more (R11).
+
+    Returns:
+        False if it `is_cut` and the transaction is full before that (R114).
+    """
     most = work.state.most_active_consumers(queue)
     active, _ = queue.places()
     for consumer in sorted(queue.consumers.values(), key=lambda consumer: consumer.order):
         if not consumer.active and (most < 0 or active < most):
+            if is_cut and not work.has_room:
+                return False
+            work.spend(limits.TEXT_COST_BYTES * len(consumer.selector))
             consumer.active = True
             queue.consumer_rows.put(consumer.order, consumer)
             active += 1
             _report_attached(work, queue, consumer)
+    return True
 
 
 # --- leaving -------------------------------------------------------------------------------------
@@ -81,7 +89,7 @@ def leave(work: Work, queue: Queue, consumer: Consumer, *, timeout: bool) -> boo
         return False
     _remove(work, queue, consumer)
     work.effects.append(e.Detached(queue.name, consumer.name, timeout))
-    promote(work, queue)
+    promote(work, queue, is_cut=False)  # one, as a rule
     dispatch(work, queue)
     check_auto_delete(work, queue)
     return True
@@ -160,6 +168,8 @@ def save_sign_of_life(work: Work, queue: Queue, consumer: Consumer) -> None:
     work.state.use(queue)
     if consumer.seen_ms != work.now:
         consumer.seen_ms = work.now
+        if consumer.selector:
+            work.weigh(limits.TEXT_COST_BYTES * len(consumer.selector))
         queue.consumer_rows.put(consumer.order, consumer)
 
 

@@ -20,7 +20,13 @@ from ringfaust.core.model import (
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import dispatch, meet_expired, offer
 from ringfaust.core.transitions.leaving import evict, expire, leave_evicted, leave_expired
-from ringfaust.core.transitions.placing import forget_ids, place, schedule, unschedule, weigh
+from ringfaust.core.transitions.placing import (
+    forget_ids,
+    place,
+    schedule,
+    unschedule,
+    weigh,
+)
 from ringfaust.core.work import Work
 
 _OVERFLOW: Final = EvictReason.OVERFLOW
@@ -53,7 +59,7 @@ def enter(work: Work, queue: Queue, send: c.Send) -> None:
         send.sent_ms, send.expires_at_ms, due_ms, send.group, 0, 0, (), send.size_bytes,
         send.payload, send.persistent, False,
     )  # fmt: skip
-    weigh(queue, message)
+    work.weigh(weigh(queue, message))
     if send.expires_at_ms:
         if queue.policy.has_expired(send.expires_at_ms, now):
             work.effects.append(e.Added(queue.name, message))

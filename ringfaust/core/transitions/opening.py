@@ -97,12 +97,10 @@ def covered(work: Work, queue: Queue, consumer: Consumer, number: int) -> list[t
     """
     if consumer.ack_mode is not AckMode.CLIENT:
         return [(number, queue)]
-    found = [
-        (each, other_queue)
-        for other_queue, other in _companions(work, queue, consumer)
-        for each in other.positions
-        if each <= number
-    ]
+    found: list[tuple[int, Queue]] = []
+    for other_queue, other in _companions(work, queue, consumer):
+        work.weigh(limits.LOOK_COST_BYTES * len(other.positions))
+        found += [(each, other_queue) for each in other.positions if each <= number]
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -75,15 +75,18 @@ def take_out(queue: Queue, message: Message) -> None:
         unschedule(queue, message)
 
 
-def weigh(queue: Queue, message: Message) -> None:
-    """Count a message that enters the queue: its bytes, in its group, and in the dedup window."""
+def weigh(queue: Queue, message: Message) -> int:
+    """Count a message that enters the queue: its bytes, in its group, and in the dedup window.
+
+    Returns:
+        What the dedup window counts among the bytes of a step (R121).
+    """
     queue.size_bytes += message.size_bytes
     if not message.persistent:
         queue.non_persistent += 1
     if message.group:
         _enter_group(queue, message)
-    if queue.dedups:
-        _remember_id(queue, message)
+    return _remember_id(queue, message) if queue.dedups else 0
 
 
 def unweigh(queue: Queue, message: Message) -> None:
@@ -165,20 +168,26 @@ def erase_groups(queue: Queue) -> None:
 # --- the dedup window ----------------------------------------------------------------------------
 
 
-def _remember_id(queue: Queue, message: Message) -> None:
-    """A message came in. If its producer gave it no id, no other message can repeat it."""
+def _remember_id(queue: Queue, message: Message) -> int:
+    """A message came in. If its producer gave it no id, no other message can repeat it.
+
+    Returns:
+        Bytes of the page that its id is written to; 0: this batch writes that already.
+    """
     if not message.payload.is_named(message.id):
-        return
+        return 0
     sent_ms = message.enqueued_ms
     ids = queue.sent_ids()
     forgotten, number = queue.sent_bounds
     page: SentPage = ids.pages.get(number // PAGE) or SentPage(0, ())
+    is_written = number // PAGE in ids.pages.born or number // PAGE in ids.pages.changed
     last_ms = max(page.last_ms, sent_ms)
     ids.by_id.put(message.id, SentId(number, sent_ms, message.sequence))
     ids.pages.put(number // PAGE, SentPage(last_ms, (*page.ids, message.id)))
     queue.sent_bounds = (forgotten, number + 1)
     if (number + 1) % PAGE == 0:
         _forget_old_ids(queue, sent_ms)
+    return 0 if is_written else limits.TEXT_COST_BYTES * sum([len(each) for each in page.ids])
 
 
 def _forget_old_ids(queue: Queue, now_ms: int) -> None:

@@ -168,10 +168,9 @@ def fit_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Do as much of that as fits into this transaction (R114)."""
     work.state.use(queue)
     is_done = _shrink(work, queue) and (queue.dedups or forget_sent(work, queue))
-    if not (is_done and fit_window(work, queue)):
+    if not (is_done and fit_window(work, queue) and promote(work, queue, is_cut=True)):
         work.stages.append(stage)
         return
-    promote(work, queue)
     for consumer in queue.consumers.values():
         if at_ms := deadline(queue, consumer):
             work.state.wake_by(queue, at_ms)

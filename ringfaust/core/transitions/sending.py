@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
+from ringfaust.core import limits
 from ringfaust.core.address import Address, address_of
 from ringfaust.core.admission import turned_away
 from ringfaust.core.model import Refusal, Stage, cost_bytes
@@ -92,6 +93,7 @@ def _publish(work: Work, address: Address, send: c.Send, offered: int, *, is_rou
         work.spend(cost_bytes(message))
         queue = opened(work, name)
         if queue.selector is not None:
+            work.weigh(limits.TEXT_COST_BYTES * len(queue.spec.selector))
             work.weigh(queue.selector.cost_of(message))
             if not queue.selector.matches(message):
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.lake import minutes
 from ringfaust.spark.lake.queries import GoldQueries
@@ -26,18 +26,20 @@ _CLOSING, _CLOSED = " closing", " closed"
 """What gold's note adds to the last day of which it has lines, once the clock closes that day."""
 
 
-def catch_up(spark: SparkSession, root: str, batch: int) -> None:
+def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None = None) -> None:
     """Process all batches up to `batch` that gold does not have yet.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
         batch: the last batch of `transitions`.
+        lines: the transitions of that batch, if they are at hand.
     """
     progress = LakeProgress(spark, root, GOLD)
     _finish_closing(spark, root, progress)
     for number in range(progress.batch + 1, batch + 1):
         with closing(GoldQueries(spark, root)) as queries:
+            queries.define_lines(number, lines if number == batch else None)
             progress.complete(number, _process(queries, number, progress.note))
 
 
@@ -82,8 +84,6 @@ def _day(note: str) -> str:
 
 def _process(queries: GoldQueries, batch: int, note: str) -> str:
     """Process a batch. Takes gold's note before it, and returns the one after it."""
-    transitions = queries.name_of("transitions")
-    queries.define("lines", f"SELECT * FROM {transitions} WHERE batch = {batch}")
     summary = minutes.write(queries, batch)
     if summary is None:
         return note

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Collection
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
@@ -53,7 +53,9 @@ def _has_begun(spark: SparkSession, root: str, name: str) -> bool:
     return is_there or LakeProgress(spark, root, name).batch >= 0
 
 
-def complete(root: str, name: str, spark: SparkSession, batch: int) -> None:
+def complete(
+    root: str, name: str, spark: SparkSession, batch: int, _bronze: DataFrame | None
+) -> None:
     """Complete a batch: the records are in bronze, and only there."""
     LakeProgress(spark, root, name).complete(batch)
 

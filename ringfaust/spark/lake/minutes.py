@@ -81,20 +81,19 @@ def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
         None if the batch has no lines about queues.
     """
     queries.keep("counted", _counted())
-    *found, waiting = queries.rows(
-        "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings), "
-        f"(SELECT count(*) FROM {queries.name_of('scheduled')}) FROM counted"
+    found = queries.rows(
+        "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings) FROM counted"
     )[0]
     if found[0] is None:
         return None
     summary = BatchSummary(*found)
-    follows = bool(summary.schedulings or waiting)
+    follows = bool(summary.schedulings) or queries.has_files("scheduled")
     if follows:
         queries.keep("followed", schedule.followed(queries))
     counted = _corrected() if follows else "SELECT * FROM counted"
-    queries.keep("rows_of_minutes", _with_depths(queries, counted, batch))
-    queries.append("SELECT * FROM rows_of_minutes", QUEUE_MINUTES, batch)
-    queries.append(_depths(queries), QUEUES, batch, replace=ALL)
+    queries.append(_with_depths(queries, counted), QUEUE_MINUTES, batch)
+    # Not from the rows of minutes: they depend on the table, and Spark would compute them anew.
+    queries.append(_depths(queries, counted), QUEUES, batch, replace=ALL)
     if follows:  # last: it replaces what the above depends on
         schedule.write(queries, batch)
     return summary
@@ -119,6 +118,7 @@ def _counted() -> str:
     for depth, terms in _CHANGES.items():
         signed = " + ".join(f"CASE WHEN {term} THEN {sign} ELSE 0 END" for sign, term in terms)
         counts[f"{depth}_change"] = f"CAST(sum({signed}) AS BIGINT)"
+    counts["batch"] = "max(batch)"  # a literal would be compiled anew for each batch
     columns = ", ".join(f"{value} AS {name}" for name, value in counts.items())
     return f"""
 SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {columns} FROM lines
@@ -136,14 +136,19 @@ SELECT c.*, coalesce(m.moved, 0) AS moved FROM counted c LEFT JOIN (
 ) m ON c.partition = m.partition AND c.queue = m.queue AND c.minute_ms = m.minute_ms"""
 
 
-def _with_depths(queries: GoldQueries, counted: str, batch: int) -> str:
-    """The columns of `queue_minutes`, with the depths at the end of each minute."""
+def _changes(counted: str) -> dict[str, str]:
+    """By depth, its change in a minute."""
     moved = "c.moved" if "moved" in counted else "0"
-    change = {
+    return {
         "ready": f"c.ready_change + {moved}",
         "delivering": "c.delivering_change",
         "scheduled": f"c.scheduled_change - {moved}",
     }
+
+
+def _with_depths(queries: GoldQueries, counted: str) -> str:
+    """The columns of `queue_minutes`, with the depths at the end of each minute."""
+    change = _changes(counted)
     so_far = "OVER (PARTITION BY c.partition, c.queue ORDER BY c.minute_ms)"
     columns = {name: f"c.{name}" for name in QUEUE_MINUTES.schema.names}
     columns |= {
@@ -152,7 +157,6 @@ def _with_depths(queries: GoldQueries, counted: str, batch: int) -> str:
     }
     columns["minute"] = "timestamp_millis(c.minute_ms)"
     columns["date"] = f"DATE '1970-01-01' + CAST(floor(c.minute_ms / {_DAY_MS}) AS INT)"
-    columns["batch"] = f"CAST({batch} AS BIGINT)"
     selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
     return f"""
 SELECT {selected} FROM ({counted}) c
@@ -160,14 +164,15 @@ LEFT JOIN {queries.name_of("queues")} q
 ON c.partition = q.partition AND c.queue = q.queue"""
 
 
-def _depths(queries: GoldQueries) -> str:
+def _depths(queries: GoldQueries, counted: str) -> str:
     """The current depths of all queues."""
-    names = (*HELD_STATES, "batch")
-    latest = ", ".join(f"max_by({name}, minute) AS {name}" for name in names)
+    sums = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in HELD_STATES)
+    changes = ", ".join(f"{value} AS {name}" for name, value in _changes(counted).items())
     return f"""
-SELECT partition, queue, {", ".join(names)}, last_minute
-FROM {queries.name_of("queues")} q LEFT ANTI JOIN rows_of_minutes m
-ON q.partition = m.partition AND q.queue = m.queue
-UNION ALL
-SELECT partition, queue, {latest}, max(minute) AS last_minute
-FROM rows_of_minutes GROUP BY partition, queue"""
+SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS batch FROM (
+    SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch
+    FROM {queries.name_of("queues")}
+    UNION ALL
+    SELECT c.partition, c.queue, {changes}, timestamp_millis(c.minute_ms) AS last_minute, c.batch
+    FROM ({counted}) c
+) each GROUP BY partition, queue"""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.lake.store import GOLD, append
-from ringfaust.spark.lake.tables import LakeTable, last_closing, sql_name
+from ringfaust.spark.lake.tables import LakeTable, last_closing, path, read, sql_name
 
 ALL = "true"
 """Replace all rows of a table."""
@@ -34,12 +35,19 @@ class GoldQueries:
         """The last batch that a closing has brought into a table; -1: none."""
         return last_closing(self._spark, self._root, table)
 
-    def define(self, name: str, query: str) -> None:
-        """Let queries refer to this query by a name."""
-        self._spark.sql(query).createOrReplaceTempView(name)
+    def has_files(self, table: str) -> bool:
+        """Whether a table has rows. It is known to Delta, unlike their number."""
+        about = DeltaTable.forPath(self._spark, path(self._root, table)).detail()
+        return bool(about.select("numFiles").collect()[0][0])
+
+    def define_lines(self, batch: int, lines: DataFrame | None) -> None:
+        """Let queries refer to a batch's transitions as `lines`: these, or those in the table."""
+        if lines is None:
+            lines = read(self._spark, self._root, "transitions").where(f"batch = {batch}")
+        lines.createOrReplaceTempView("lines")
 
     def keep(self, name: str, query: str) -> None:
-        """The same, and compute it only once."""
+        """Let queries refer to this query by a name, and compute it only once."""
         kept = self._spark.sql(query).persist()
         self._kept.append(kept)
         kept.createOrReplaceTempView(name)

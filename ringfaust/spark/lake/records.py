@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
 from ringfaust.spark.kafka import without_attributes
-from ringfaust.spark.lake.store import LakeProgress, append
+from ringfaust.spark.lake.store import LakeProgress, append, kept
 from ringfaust.spark.lake.tables import QUARANTINE, RECORDS, read
 
 STREAM = "outputs"
@@ -26,30 +26,36 @@ _NEEDED = {
 """A record without these is bad. A dead record may be an undecodable one, of no queue."""
 
 
-def write(spark: SparkSession, root: str, topics: dict[str, str], batch: int) -> None:
-    """Read a batch from bronze and write its records and quarantine.
+def write(
+    spark: SparkSession,
+    root: str,
+    topics: dict[str, str],
+    batch: int,
+    bronze: DataFrame | None = None,
+) -> None:
+    """Write a batch's records and quarantine, unless they are there.
 
     Args:
         spark: the session.
         root: the lake's folder or URI.
         topics: topic by role: dispatched, evicted, dead.
         batch: a batch of the stream `outputs` that is in bronze.
+        bronze: the batch's rows in bronze, if they are at hand.
     """
     progress = LakeProgress(spark, root, STREAM)
     if progress.batch >= batch:
         return
-    bronze = read(spark, root, "bronze").where(
-        F.col("topic").isin(*topics.values()) & (F.col("batch") == batch)
-    )
-    records = _decoded(bronze, topics).withColumn("why", _lacks())
-    good = records.where("why IS NULL")
-    append(good.select(RECORDS.schema.names), root, RECORDS, STREAM, batch)
-    written = read(spark, root, "records").where(F.col("batch") == batch).count()
-    if written < bronze.count():
-        bad = records.where("why IS NOT NULL").withColumns(
-            {"line": F.lit(None).cast("int"), "raw": F.lit(None).cast("string")}
-        )
-        append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, STREAM, batch)
+    if bronze is None:
+        of_batch = F.col("topic").isin(*topics.values()) & (F.col("batch") == batch)
+        bronze = read(spark, root, "bronze").where(of_batch)
+    with kept(_decoded(bronze, topics).withColumn("why", _lacks())) as records:
+        good, bad = records.where("why IS NULL"), records.where("why IS NOT NULL")
+        append(good.select(RECORDS.schema.names), root, RECORDS, STREAM, batch)
+        if bad.count():
+            bad = bad.withColumns(
+                {"line": F.lit(None).cast("int"), "raw": F.lit(None).cast("string")}
+            )
+            append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, STREAM, batch)
     progress.complete(batch)
 
 

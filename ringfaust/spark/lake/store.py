@@ -7,7 +7,9 @@ that is repeated after a crash changes nothing in tables that already have it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import date
 
 from delta.tables import DeltaTable
@@ -100,6 +102,16 @@ def application_of(spark: SparkSession, root: str) -> str | None:
         return None
     detail = DeltaTable.forPath(spark, path(root, BRONZE.name)).detail()
     return str(detail.select("properties").collect()[0][0].get(_APPLICATION, ""))
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Compute rows only once for several queries. What does not fit into memory goes to disk."""
+    rows.persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def append(

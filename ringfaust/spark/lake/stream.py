@@ -1,8 +1,8 @@
 """The streams of the lake: events → transitions → gold, the other outputs → records, and inputs.
 
 Each is a Structured Streaming query. A micro-batch goes to bronze first, and everything else is
-read from there. They are separate because an events record holds hundreds of lines and any other
-record a single message: a bound that suits one does not suit the other.
+made from the same rows. They are separate because an events record holds hundreds of lines and any
+other record a single message: a bound that suits one does not suit the other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.checkpoints import committed_offsets
+from ringfaust.spark.checkpoints import committed_offsets, last_planned
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, inputs, records, transitions
 from ringfaust.spark.lake.inputs import checkpoint
-from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
+from ringfaust.spark.lake.store import (
+    LakeError,
+    LakeProgress,
+    append,
+    compact,
+    create_tables,
+    kept,
+)
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 from ringfaust.spark.topic_ids import ReadTopicIds
 
@@ -61,8 +68,8 @@ class LakeStream:
     topics: tuple[str, ...]
     max_records: int
     """Maximum number of records in a batch on two cores."""
-    refine: Callable[[SparkSession, int], None]
-    """Writes the other tables from a batch that is in bronze."""
+    refine: Callable[[SparkSession, int, DataFrame | None], None]
+    """Writes the other tables from a batch that is in bronze. Its rows, if they are at hand."""
     tables: tuple[str, ...]
     """Tables that it writes with each batch and therefore compacts."""
 
@@ -85,13 +92,13 @@ def streams(
     events = worker.topic(Role.EVENTS)
     outputs = {str(role): worker.topic(role) for role in OUTPUTS}
 
-    def refine_events(spark: SparkSession, batch: int) -> None:
-        transitions.write(spark, root, events, batch)
-        if with_gold:
-            gold.catch_up(spark, root, batch)
+    def refine_events(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
+        with transitions.written(spark, root, events, batch, bronze) as lines:
+            if with_gold:
+                gold.catch_up(spark, root, batch, lines)
 
-    def refine_outputs(spark: SparkSession, batch: int) -> None:
-        records.write(spark, root, outputs, batch)
+    def refine_outputs(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
+        records.write(spark, root, outputs, batch, bronze)
 
     appended = ("bronze", "transitions", *(("queue_minutes",) if with_gold else ()))
     found = [
@@ -137,7 +144,9 @@ def start(
         stream = replace(stream, name=name, refine=partial(inputs.complete, root, name))
     done = LakeProgress(spark, root, stream.name).batch
     if done >= 0:
-        stream.refine(spark, done)  # gold that was skipped or removed, without waiting for records
+        # Gold that was skipped or removed, without waiting for records.
+        stream.refine(spark, done, None)
+    planned = last_planned(spark, checkpoint(root, stream.name))
     options = {
         **_batch_size(stream.max_records * max(1, cores(spark) // _CORES), once=once),
         "failOnDataLoss": "true",
@@ -146,9 +155,12 @@ def start(
     }
 
     def write_batch(rows: DataFrame, batch: int) -> None:
-        with pause or nullcontext():
-            append(_bronze(rows, batch), root, BRONZE, stream.name, batch)
-            stream.refine(rows.sparkSession, batch)
+        bronze = _bronze(rows, batch)
+        # Bronze may have a batch that is repeated: then it need not be in Kafka any more.
+        is_new = planned is None or batch > planned
+        with pause or nullcontext(), kept(bronze) if is_new and stream.tables else nullcontext():
+            append(bronze, root, BRONZE, stream.name, batch)
+            stream.refine(rows.sparkSession, batch, bronze if is_new else None)
             if batch % _BATCHES_PER_COMPACTION == _BATCHES_PER_COMPACTION - 1:
                 _compact(rows.sparkSession, root, stream, batch)
 

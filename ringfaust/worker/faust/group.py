@@ -11,11 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import GroupDescription, KafkaAdmin, open_admin
+from ringfaust.kafka.admin import (
+    REQUEST_TIMEOUT_S,
+    GroupDescription,
+    KafkaAdmin,
+    open_admin,
+)
 from ringfaust.kafka.names import worker_group, worker_protocol
+from ringfaust.kafka.shared_clients import SharedClients
 
 log = logging.getLogger(__name__)
 
@@ -112,15 +119,20 @@ async def check_group(worker: WorkerConfig, fingerprint: str) -> None:
     raise DifferentSettings(group, mine, found)
 
 
-async def remove_from_group(worker: WorkerConfig, identity: str) -> None:
-    """Remove a worker that is gone from the group (R126).
+async def remove_from_group(
+    clients: SharedClients, group: str, identity: str, rejoin: Callable[[], None]
+) -> None:
+    """Remove a worker that is gone from its group, and take part in the rebalance at once (R126).
+
+    With the next heartbeat this worker would learn of it, too.
 
     Raises:
-        BrokerUnreachable: no broker answers.
-        BrokerRefused: a broker answers but does not do it.
+        TimeoutError: the brokers do not answer in time.
+        KafkaError: they do not do it.
     """
-    async with open_admin(worker.brokers()) as admin:
-        await admin.remove_member(worker_group(worker.application), identity)
+    async with asyncio.timeout(REQUEST_TIMEOUT_S):
+        await clients.ask(lambda each: KafkaAdmin(each.admin).remove_member(group, identity))
+    rejoin()
 
 
 async def leave_group(worker: WorkerConfig, identity: str) -> bool:

@@ -6,18 +6,25 @@ transactions, serve monitoring. Here they also reveal that state has been lost.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import StaleMetadata, UnknownTopicOrPartitionError
 from faust.types import TP
 
 from ringfaust.kafka.reader import committed_reader
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost, StopsWorker
+from ringfaust.worker.interfaces import (
+    Bounds,
+    CommittedOffset,
+    ReadTopicIds,
+    StateLost,
+    StopsWorker,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +50,28 @@ async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, 
         UnknownTopicOrPartitionError: a topic does not exist.
         StaleMetadata: a topic was created again meanwhile; ask again.
     """
+    async with committed_reader(client) as consumer:
+        return await read_bounds_again(consumer, lambda names: topic_ids(client, names), tps)
+
+
+async def read_bounds_again(
+    consumer: AIOKafkaConsumer, ids_of: ReadTopicIds, tps: Iterable[TP]
+) -> dict[TP, Bounds]:
+    """Like `read_bounds`, with a client that is connected and reads what is committed.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic does not exist.
+        StaleMetadata: a topic was created again meanwhile; ask again.
+    """
     wanted = [TopicPartition(*tp) for tp in tps]
     names = {tp.topic for tp in wanted}
-    ids = (await topic_ids(client, names)).topics
+    ids = (await ids_of(names)).topics
     if missing := sorted(names - ids.keys()):
         raise UnknownTopicOrPartitionError(f"topic {missing[0]} does not exist")
-    async with committed_reader(client) as consumer:
-        begins = await consumer.beginning_offsets(wanted)
-        ends = await consumer.end_offsets(wanted)
-    if (await topic_ids(client, names)).topics != ids:
+    begins, ends = await asyncio.gather(
+        consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+    )
+    if (await ids_of(names)).topics != ids:
         raise StaleMetadata("a topic was created again a moment ago")
     return {
         TP(tp.topic, tp.partition): Bounds(begins[tp], ends[tp], ids[tp.topic]) for tp in wanted

@@ -80,12 +80,12 @@ def partition_task(
     return Task(
         PartitionWork(number, input_topics, context),
         context,
-        _OwnStore(follower),
+        OwnStore(follower),
         lambda: context.open_producer(number, transactional_id),
     )
 
 
-class _OwnStore:
+class OwnStore:
     """The store of a task that serves a partition."""
 
     def __init__(self, follower: Follower) -> None:
@@ -93,9 +93,14 @@ class _OwnStore:
         self._has_begun = self._is_lent = False
 
     async def catch_up(self) -> None:
-        """Apply the changelog as far as it goes now, and leave the store open."""
+        """Apply the changelog as far as it goes now, and leave the store open.
+
+        A standby has done that. `open` then has little to apply, and after the death of the owner
+        everybody waits for it.
+        """
         self._has_begun = True
-        await self._follower.catch_up(OWN_PACE)
+        if not self._follower.is_caught_up:
+            await self._follower.catch_up(OWN_PACE)
 
     async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
         """Open the store, up to date."""

@@ -45,6 +45,8 @@ class Follower:
         """Where a standby reads on; markers may be before it."""
         self._ended_ms = 0
         """When the changelog was last seen to end where the store does."""
+        self._is_at_end = False
+        """Whether it did when a standby last looked."""
 
     @property
     def offset(self) -> int | None:
@@ -56,6 +58,11 @@ class Follower:
     def is_free(self) -> bool:
         """Whether the store is open, and nobody has its turn."""
         return self._store is not None and not self._turn.locked()
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether a standby has it, and had applied all of the changelog a moment ago."""
+        return self.is_free and self._is_at_end
 
     # --- for the task that serves the partition --------------------------------------------------
 
@@ -99,6 +106,7 @@ class Follower:
         self._store = None
         self._store = await open_store(self.path, self.changelog, self._context, pace, opened)
         self.next_offset, self._ended_ms = self._store.applied
+        self._is_at_end = False
 
     def _close(self) -> None:
         store, self._store = self._store, None
@@ -130,7 +138,7 @@ class Follower:
             raise NotOpen(f"{self.path} was closed by the task that had it")
         if records:
             apply_records(store, records, self._ended_ms)
-        self.next_offset = next_offset
+        self.next_offset, self._is_at_end = next_offset, end_ms is not None
         if end_ms is not None:
             self._ended_ms = max(self._ended_ms, end_ms)
             if self._ended_ms - store.applied[1] > self._context.tombstone_ms // _NOTES:

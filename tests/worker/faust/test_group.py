@@ -13,7 +13,7 @@ from ringfaust.config.agreement import fingerprint
 from ringfaust.kafka.admin import GroupDescription, GroupMember
 from ringfaust.kafka.names import worker_protocol
 from ringfaust.worker.faust import group as groups
-from ringfaust.worker.faust.group import DifferentSettings, check_group
+from ringfaust.worker.faust.group import DifferentSettings, check_group, remove_from_group
 from ringfaust.worker.faust.transport import BatchApp
 
 ROUTES = [{"topic": "a", "queue": "{key}"}, {"topic": "b", "queue": "b"}]
@@ -120,3 +120,16 @@ async def test_workers_with_other_settings_are_named(
     assert "group app have other settings: faust-1 at 10.0.0.7 has ringfaust-bbbb" in text
     assert "this worker has ringfaust-aaaa" in text
     assert "start this worker with the old one and run `ringfaust apply`" in text
+
+
+async def test_who_removes_a_dead_worker_joins_the_rebalance_at_once() -> None:
+    """With its next heartbeat it would learn of the rebalance, too, but later (R126)."""
+    done: list[str] = []
+
+    class Asked:
+        async def ask(self, _: object) -> None:
+            done.append("removed")
+
+    clients: Any = Asked()
+    await remove_from_group(clients, "group", "dead", lambda: done.append("joined again"))
+    assert done == ["removed", "joined again"]

@@ -12,6 +12,7 @@ import pytest
 from rocksdict import Cache
 
 from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.worker.partition.work import OwnStore
 from ringfaust.worker.store.changelog import OWN_PACE, STANDBY_PACE, Pace
 from ringfaust.worker.store.follower import Follower, NotOpen
 from ringfaust.worker.store.rocks import RocksStore, open_rocks_store
@@ -222,3 +223,29 @@ async def test_an_open_standby_is_closed_if_the_brokers_do_not_answer(world: Wor
     world.context.topic_ids = answers
     world.write("k1")
     assert await rows(follower) == [b"k1"]
+
+
+async def test_a_standby_that_is_caught_up_is_taken_over_with_one_look_at_its_changelog(
+    world: World,
+) -> None:
+    """After the death of the owner everybody waits for each look (R127)."""
+    looks: list[VirtualConsumer] = []
+    world.context.open_changelog = lambda: looks.append(VirtualConsumer(world.broker)) or looks[-1]
+    follower = Follower(0, world.context)
+    await follower.catch_up(STANDBY_PACE)
+    world.write("k1", "k2")
+    source = OwnStore(follower)
+    for end_ms in (None, END_MS):  # it lags at first, which would last while nobody serves
+        assert not follower.is_caught_up
+        follower.follow(*world.records_from(follower.next_offset), end_ms)
+    looks.clear()
+    await source.catch_up()
+    assert looks == []
+    world.write("k3")
+    store = await source.open({})
+    assert [key for key, _ in store.items_from(b"k")] == [b"k1", b"k2", b"k3"]
+    assert len(looks) == 1
+    source.close()
+    await source.catch_up()
+    assert len(looks) == 2  # the task has closed it
+    source.close()

@@ -1,0 +1,44 @@
+"""The last release before this version, built from its tag."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+from ringfaust import __version__
+from tests.chaos.harness import ROOT
+
+
+def git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
+
+
+def last_release(folder: Path) -> tuple[str, Path]:
+    """Build its wheel. Returns its version, and a Python in the folder that has it."""
+    tags = git("tag", "--list", "v*", "--merged=HEAD", "--sort=-version:refname").decode().split()
+    tag = next((each for each in tags if each != f"v{__version__}"), "")
+    assert tag, "no release is tagged: fetch the tags"
+    with tarfile.open(fileobj=BytesIO(git("archive", tag))) as archive:
+        archive.extractall(folder / "source", filter="data")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    pure = {**os.environ, "CC": "no-such-compiler"}
+    subprocess.run(build, cwd=folder / "source", check=True, capture_output=True, env=pure)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    # What it depends on is here. Its own ringfaust comes first.
+    (site,) = folder.glob("venv/lib/*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    said = subprocess.run(
+        [python, "-m", "ringfaust", "version"], cwd=folder, check=True, capture_output=True,
+        text=True, env={name: each for name, each in os.environ.items() if name != "PYTHONPATH"},
+    ).stdout  # fmt: skip
+    assert said.startswith(tag.removeprefix("v"))
+    return tag.removeprefix("v"), python
