@@ -332,6 +332,17 @@ def test_a_page_of_messages_is_short_if_its_selector_searches_much() -> None:
     assert it.replies[-1]["answer"]["next"] is not None
 
 
+def test_a_selector_counts_what_it_calculates() -> None:
+    """It counted its characters: 2,045 additions were 1 kB, and looking at 2,000 took 5 s."""
+    it = measured()
+    it.take([it.message("q", b"", (("a", b"1.25"),)) for _ in range(400)])
+    it.costs.clear()
+    selector = "+".join(["a"] * 2_045) + " = 1.5"
+    it.say("attach", queue="q", consumer="me", credit=1, selector=selector, reply="r")
+    assert it.replies[-1]["ok"]
+    assert len(it.costs) >= 3
+
+
 # --- selectors that look at one message ----------------------------------------------------------
 
 
