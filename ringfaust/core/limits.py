@@ -148,5 +148,9 @@ LIKES = 10_000
 """Most patterns of LIKE in the selectors of the consumers of one queue, all of which look at a
 message in one step. One with `_` between two `%` counts as several; see `like_cost`."""
 
+OPERATIONS = 300_000
+"""Most names, values, calculations and conditions in the selectors of the consumers of one queue:
+all of them look at a message in one step. Each takes 1.5 us at most."""
+
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

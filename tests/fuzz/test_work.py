@@ -366,6 +366,24 @@ def test_the_consumers_of_a_queue_have_a_bounded_number_of_patterns(
     assert it.replies[-1]["ok"]
 
 
+def test_the_consumers_of_a_queue_calculate_a_bounded_amount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One message is looked at in one step (R122): 300 of them took 0.6 s, and 10,000 fit."""
+    monkeypatch.setattr(limits, "OPERATIONS", 7)
+    it = measured()
+    for name, selector in (
+        ("one", "kind = 1 OR kind = 2"), ("two", "kind"), ("three", ""),
+    ):  # fmt: skip
+        it.say("attach", queue="q", consumer=name, credit=1, selector=selector, reply="r")
+    assert [reply.get("reason") for reply in it.replies] == [None, "limit", None]
+    text = it.replies[1]["text"]
+    assert "counts 1 names" in text and "consumers 7" in text and "at most 7" in text
+    it.say("detach", queue="q", consumer="one")
+    it.say("attach", queue="q", consumer="two", credit=1, selector="kind = 1", reply="r")
+    assert it.replies[-1]["ok"]
+
+
 def test_a_large_message_is_searched_by_many_selectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A header of 800 kB took 0.1 s for each pattern with `_`: 10.8 s for 100 consumers."""
     it = measured()
