@@ -132,6 +132,10 @@ SELECTOR_CHARS = 4_096
 SELECTOR_COST_BYTES = 512
 """What each of these characters counts among the bytes of a step when the selector is read."""
 
+SCAN_COST_BYTES = 32
+"""What each selector of a queue's consumers counts among these bytes when a message is placed where
+they have looked before: each is told of it."""
+
 EVALUATION_COST_BYTES = 8
 """What each evaluation of a selector counts among these bytes, with its operations, and what it
 searches with LIKE."""

@@ -343,6 +343,29 @@ def test_a_selector_counts_what_it_calculates() -> None:
     assert len(it.costs) >= 3
 
 
+def test_messages_that_return_count_the_selectors_that_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """4,000 that returned beside 1,500 selectors, which had looked further, took 4.5 s."""
+    monkeypatch.setattr(limits, "STEP_BYTES", 64 * 30 * limits.SCAN_COST_BYTES)
+    monkeypatch.setattr(limits, "OPERATION_COST_BYTES", 0)
+    monkeypatch.setattr(limits, "EVALUATION_COST_BYTES", 0)
+    it = Measured(Catalog({"q": {}}, {"#": {"consumer_timeout": 0}}))
+    attach(it)
+    it.take([it.message("q", b"") for _ in range(1_005)])
+    names = [f"k{number}" for number in range(30)]
+    it.take(
+        [
+            it.command("attach", queue="q", consumer=k, credit=1, selector=f"a = '{k}'")
+            for k in names
+        ]
+    )
+    it.costs.clear()
+    it.say("recover", queue="q", consumer="me", reply="r")
+    assert it.replies[-1]["ok"]
+    assert len(it.costs) > 10
+
+
 # --- selectors that look at one message ----------------------------------------------------------
 
 
