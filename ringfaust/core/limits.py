@@ -166,9 +166,17 @@ SELECTOR_CHARS = 4_096
 SELECTOR_COST_BYTES = 512
 """What each of these characters counts among the bytes of a step when the selector is read."""
 
+SCAN_COST_BYTES = 32
+"""What each selector of a queue's consumers counts among these bytes when a message is placed where
+they have looked before: each is told of it."""
+
 EVALUATION_COST_BYTES = 8
-"""What each evaluation of a selector counts among these bytes, with a quarter of a byte for each of
-its characters, and what it searches with LIKE."""
+"""What each evaluation of a selector counts among these bytes, with its operations, and what it
+searches with LIKE."""
+
+OPERATION_COST_BYTES = 48
+"""What each name, value, calculation and condition of a selector counts among these bytes when it
+is evaluated. To read a number from a header of 64 characters and add it takes 1.5 us."""
 
 LIKE_CHARS = 32_768
 """Longest text that LIKE searches. Of a longer one, which only a header of Kafka can be, the result
@@ -177,6 +185,10 @@ is unknown, as of null: a search takes time for each character."""
 LIKES = 10_000
 """Most patterns of LIKE in the selectors of the consumers of one queue, all of which look at a
 message in one step. One with `_` between two `%` counts as several; see `like_cost`."""
+
+OPERATIONS = 300_000
+"""Most names, values, calculations and conditions in the selectors of the consumers of one queue:
+all of them look at a message in one step. Each takes 1.5 us at most."""
 
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

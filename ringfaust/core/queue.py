@@ -81,8 +81,9 @@ class Queue:
     """A decoded queue. Its attributes are read everywhere, and changed by `transitions` alone."""
 
     __slots__ = (  # so many attributes would take 2 kB more in a dict
-        "_attached", "_consumer_rows", "_deliveries", "_expiry", "_groups", "_idle_groups",
-        "_scheduled", "_sent_ids", "applied", "consumers", "consumers_by_priority", "counted_from",
+        "_attached", "_by_order", "_consumer_rows", "_deliveries", "_expiry", "_groups",
+        "_idle_groups", "_scheduled", "_sent_ids", "applied",
+        "consumers", "consumers_by_priority", "counted_from",
         "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited", "last_idle",
         "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
         "orphans", "paused", "policy", "scanned", "scans", "selector", "sent_bounds", "sequence",
@@ -173,6 +174,7 @@ class Queue:
         An attach order is never reused, so a later consumer is next with or without it (R11).
         """
         self.consumers_by_priority = by_priority(self.consumers.values())
+        self._by_order: dict[int, Consumer] = {each.order: each for each in self.consumers.values()}
         attached = [priority for priority, _ in self.consumers_by_priority]
         self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
         before, self.scans = self.scans, {}
@@ -199,6 +201,7 @@ class Queue:
         """Make it new again: it was emptied and deleted, and is created within the same batch."""
         self._decode(spec, None)
         self.consumers, self.consumers_by_priority, self.match_bytes = {}, [], 0
+        self._by_order = {}
         self.history.departures = (0, 0)
 
     # --- tables ----------------------------------------------------------------------------------
@@ -272,7 +275,7 @@ class Queue:
     def owner_of(self, group: Group) -> Consumer | None:
         """The same, of a group that was looked up; None once its consumer has left."""
         # Orders are never reused, so a detach does not have to visit the groups it frees (R116).
-        return next((c for c in self.consumers.values() if c.order == group.owner), None)
+        return self._by_order.get(group.owner)
 
     def places(self) -> tuple[int, int]:
         """How many consumers are active, and how many are backups, without that of a window."""

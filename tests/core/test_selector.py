@@ -332,3 +332,10 @@ def test_equal_by_text() -> None:
     compile_selector.cache_clear()
     assert compile_selector(text) == one
     assert compile_selector("a  = 1") != one
+
+
+def test_few_compiled_selectors_are_kept() -> None:
+    """A long one takes 0.7 MB: with 1,000, the cache kept 0.7 GB for ever."""
+    for number in range(150):
+        compile_selector(f"kept = {number}")
+    assert compile_selector.cache_info().currsize == 100

@@ -332,6 +332,40 @@ def test_a_page_of_messages_is_short_if_its_selector_searches_much() -> None:
     assert it.replies[-1]["answer"]["next"] is not None
 
 
+def test_a_selector_counts_what_it_calculates() -> None:
+    """It counted its characters: 2,045 additions were 1 kB, and looking at 2,000 took 5 s."""
+    it = measured()
+    it.take([it.message("q", b"", (("a", b"1.25"),)) for _ in range(400)])
+    it.costs.clear()
+    selector = "+".join(["a"] * 2_045) + " = 1.5"
+    it.say("attach", queue="q", consumer="me", credit=1, selector=selector, reply="r")
+    assert it.replies[-1]["ok"]
+    assert len(it.costs) >= 3
+
+
+def test_messages_that_return_count_the_selectors_that_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """4,000 that returned beside 1,500 selectors, which had looked further, took 4.5 s."""
+    monkeypatch.setattr(limits, "STEP_BYTES", 64 * 30 * limits.SCAN_COST_BYTES)
+    monkeypatch.setattr(limits, "OPERATION_COST_BYTES", 0)
+    monkeypatch.setattr(limits, "EVALUATION_COST_BYTES", 0)
+    it = Measured(Catalog({"q": {}}, {"#": {"consumer_timeout": 0}}))
+    attach(it)
+    it.take([it.message("q", b"") for _ in range(1_005)])
+    names = [f"k{number}" for number in range(30)]
+    it.take(
+        [
+            it.command("attach", queue="q", consumer=k, credit=1, selector=f"a = '{k}'")
+            for k in names
+        ]
+    )
+    it.costs.clear()
+    it.say("recover", queue="q", consumer="me", reply="r")
+    assert it.replies[-1]["ok"]
+    assert len(it.costs) > 10
+
+
 # --- selectors that look at one message ----------------------------------------------------------
 
 
@@ -352,6 +386,24 @@ def test_the_consumers_of_a_queue_have_a_bounded_number_of_patterns(
     assert "'%a%' OR" in text and "counts 2 patterns" in text and "at most 3" in text
     it.say("detach", queue="q", consumer="one")
     it.say("attach", queue="q", consumer="two", credit=1, selector="h LIKE 'a'", reply="r")
+    assert it.replies[-1]["ok"]
+
+
+def test_the_consumers_of_a_queue_calculate_a_bounded_amount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One message is looked at in one step (R122): 300 of them took 0.6 s, and 10,000 fit."""
+    monkeypatch.setattr(limits, "OPERATIONS", 7)
+    it = measured()
+    for name, selector in (
+        ("one", "kind = 1 OR kind = 2"), ("two", "kind"), ("three", ""),
+    ):  # fmt: skip
+        it.say("attach", queue="q", consumer=name, credit=1, selector=selector, reply="r")
+    assert [reply.get("reason") for reply in it.replies] == [None, "limit", None]
+    text = it.replies[1]["text"]
+    assert "counts 1 names" in text and "consumers 7" in text and "at most 7" in text
+    it.say("detach", queue="q", consumer="one")
+    it.say("attach", queue="q", consumer="two", credit=1, selector="kind = 1", reply="r")
     assert it.replies[-1]["ok"]
 
 

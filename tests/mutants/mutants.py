@@ -366,6 +366,8 @@ MUTANTS = [
            "        work.state.use_address"),
     Mutant("any number of patterns", "R122: what all selectors search is bounded",
            "core/checks/consumers.py", "if own and own + others > limits.LIKES:", "if False:"),
+    Mutant("any number of operations", "R122: what all selectors calculate is bounded",
+           "core/checks/consumers.py", "if own and own + others > limits.OPERATIONS:", "if False:"),
     Mutant("a send to an address is never cut", "R121: it continues in the next transaction",
            "core/transitions/sending.py", "        if work.is_full:\n", "        if False:\n"),
     Mutant("evictions weigh nothing", "R121: a batch of sends is bounded in what it evicts",

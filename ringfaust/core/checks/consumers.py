@@ -82,6 +82,7 @@ def join(work: Work, stage: Stage) -> list[Stage]:
     _check_priorities(queue, name, priority)
     _check_session(work, name, session)
     _check_searches(queue, name, selector)
+    _check_operations(queue, name, selector)
     return [stage._replace(kind=JOIN)]
 
 
@@ -146,6 +147,18 @@ def _check_searches(queue: Queue, name: str, selector: str) -> None:
             f"the selector {selector!r} counts {own:,} patterns of LIKE and those of the other "
             f"consumers {others:,}; a queue takes at most {limits.LIKES:,} (a pattern with _ "
             "between two % counts as several)"
+        )
+        raise beyond(name, text)
+
+
+def _check_operations(queue: Queue, name: str, selector: str) -> None:
+    """Check what the selectors of the queue calculate if all look at one message (R122)."""
+    own = compile_selector(selector).operations if selector else 0
+    others = sum([each.compiled.operations for each in queue.consumers.values() if each.compiled])
+    if own and own + others > limits.OPERATIONS:
+        text = (
+            f"the selector counts {own:,} names, values, calculations and conditions, and those "
+            f"of the other consumers {others:,}; a queue takes at most {limits.OPERATIONS:,}"
         )
         raise beyond(name, text)
 

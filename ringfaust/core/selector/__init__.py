@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Selector", "Untyped", "check_selector", "compile_selector"]
 
-_KEPT = 1_000
-"""Compiled selectors in the cache. Compiling as many again takes a fraction of a second."""
+_KEPT = 100
+"""Compiled selectors in the cache, beside those that consumers and queues have. The longest take
+0.7 MB each."""
 _NO_PROPERTIES: Mapping[str, Any] = {}
 
 
@@ -36,6 +37,8 @@ class Selector:
     """Returns true, false or unknown (None) for a message and its properties."""
     needs_properties: bool = field(compare=False, repr=False)
     fault: Fault | None = field(compare=False, repr=False)
+    operations: int = field(compare=False, repr=False)
+    """What an evaluation calculates at most: its names, values, calculations and conditions."""
     likes: tuple[tuple[Callable[[Message, Mapping[str, Any]], Any], int], ...] = field(
         compare=False, repr=False, default=()
     )
@@ -44,7 +47,7 @@ class Selector:
     @property
     def cost_bytes(self) -> int:
         """What an evaluation counts among the bytes of a step, without its searches (R121)."""
-        return limits.EVALUATION_COST_BYTES + len(self.text) // 4
+        return limits.EVALUATION_COST_BYTES + limits.OPERATION_COST_BYTES * self.operations
 
     @property
     def searches(self) -> int:
@@ -92,6 +95,7 @@ def compile_selector(text: str) -> Selector:
         condition.run,
         condition.needs_properties,
         condition.mismatch or condition.never,
+        condition.operations,
         condition.likes,
     )
 

@@ -55,6 +55,8 @@ class Node(NamedTuple):
     """A comparison of different types, wherever it stands."""
     likes: tuple[tuple[Run, int], ...] = ()
     """What it searches with LIKE, each with its `like_cost`."""
+    operations: int = 1
+    """What an evaluation calculates at most: itself, and its parts."""
     never: Fault | None = None
     """A condition that is never true, and that no NOT makes true."""
 
@@ -172,6 +174,7 @@ def _node(run: Run, kind: ValueKind, start: int, parts: Sequence[Node], may: Pos
         needs_properties=any(part.needs_properties for part in parts),
         mismatch=next((part.mismatch for part in parts if part.mismatch), None),
         likes=tuple([each for part in parts for each in part.likes]),
+        operations=1 + sum([part.operations for part in parts]),
     )  # fmt: skip
 
 

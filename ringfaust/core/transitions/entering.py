@@ -74,7 +74,7 @@ def enter(work: Work, queue: Queue, send: c.Send) -> None:
         else:
             come_due(work, queue, message)  # C7
     else:
-        place(queue, message)
+        place(work, queue, message)
         work.effects.append(new.added(queue.name, message))
         ring_size = queue.spec.ring_size
         was_taken = queue.consumers and offer(work, queue, message)
@@ -233,6 +233,6 @@ def _make_ready(work: Work, queue: Queue, message: Message) -> Message | None:
     # Only now, when the ring has room: with Artemis the position depends on who is in it.
     position = queue.policy.due_position(message, queue.level_of(message))
     message = new.at_position(message, position)
-    place(queue, message)
+    place(work, queue, message)
     work.effects.append(new.due(queue.name, message))
     return message

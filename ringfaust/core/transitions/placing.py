@@ -17,6 +17,7 @@ from ringfaust.core import limits
 from ringfaust.core.model import Consumer, Group, Message, timed_key
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.sent_ids import PAGE, SentId, SentPage
+from ringfaust.core.work import Work
 
 _LOWEST = limits.PRIORITIES - 1
 
@@ -25,7 +26,7 @@ _FORGOTTEN_AT_ONCE = 2
 `max_groups` was lowered, or the window shortened."""
 
 
-def place(queue: Queue, message: Message) -> None:
+def place(work: Work, queue: Queue, message: Message) -> None:
     """Make a message ready, at its position."""
     level = _LOWEST - message.priority
     # As `level_of`, but without the call: this is the hot path.
@@ -34,6 +35,7 @@ def place(queue: Queue, message: Message) -> None:
     queue.level_counts[level] += 1
     queue.counts.ready += 1
     if message.position <= queue.scanned[level]:
+        work.weigh(limits.SCAN_COST_BYTES * len(queue.scans))
         for scan in queue.scans.values():
             scan.placed(level, message.position)
     if message.expires_at_ms:

@@ -221,7 +221,7 @@ def _return(
         position, looked_bytes = queue.policy.returned_position(message, queue.level_of(message))
         work.weigh(looked_bytes)
         message = new.at_position(message, position)
-        place(queue, message)
+        place(work, queue, message)
         work.effects.append(e.Returned(queue.name, delivery, message, 0))
     if message.expires_at_ms:
         work.state.wake_by(queue, message.expires_at_ms)
