@@ -10,6 +10,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Refusal, plain_position
 from ringfaust.core.new import unsent
 from ringfaust.core.transitions.placing import place
+from ringfaust.core.work import Work
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
 from tests.model.harness import DictStore, Partition
@@ -189,5 +190,5 @@ def test_the_victim_beside_another_message_is_that_of_a_ring_with_it(
         sequence=sequence, position=plain_position(sequence)
     )
     foreseen = queue.victim_with(message)
-    place(queue, message)
+    place(Work(it.state, 1), queue, message)
     assert foreseen == queue.victim()
