@@ -238,14 +238,18 @@ class Task:
         return self._is_leaving and bool(self.trouble)
 
     async def close(self) -> None:
-        """Finish the current cycle and its commit, then close the producer and the store."""
+        """Finish the current cycle and its commit, then close the producer and the store.
+
+        A commit that does not end is abandoned: brokers that are away must not keep a worker.
+        """
         try:
             async with self._cycle_lock:
                 if self._runner is not None:
                     self._runner.cancel()
                     await asyncio.wait({self._runner})
                 try:
-                    await self._commits.wait()
+                    async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S):
+                        await self._commits.wait()
                     await self._commit_last()
                 except Exception as error:
                     if not is_passing(error):

@@ -591,6 +591,19 @@ async def test_closing_commits_what_may_wait_otherwise() -> None:
     assert work.batches == [0]
 
 
+async def test_closing_abandons_a_commit_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers are away, and a worker that is to stop must not wait for them for ever."""
+    monkeypatch.setattr("ringfaust.worker.partition.task._LAST_COMMIT_TIMEOUT_S", 0.01)
+    work, producer = CountingWork(), HeldProducer()
+    async with asyncio.timeout(10):
+        task = await counting(work, producer)
+        await offer_each(task, work, 1)
+        await producer.began.acquire()
+        await task.close()
+    assert work.batches == [1], "what has waited since is not committed"
+    assert not work.settled.is_set()
+
+
 async def test_closing_does_not_commit_after_a_failure() -> None:
     """Its outcome is unknown, so what the work holds in memory is worthless."""
     work, opened, crashed = CountingWork(), [], asyncio.get_running_loop().create_future()
