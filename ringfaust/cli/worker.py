@@ -144,11 +144,16 @@ def list_workers(*, target: Target, as_json: AsJson = False) -> None:
                 state_text(each, now_ms),
                 sum(each.lag.values()), each.queues, each.version,
                 ranges({*each.level.values()}) or "-",
-                age_text(now_ms - each.started_ms),
+                _up_for(now_ms - each.started_ms),
             )
             for each in found
         ],
     )  # fmt: skip
+
+
+def _up_for(ms: int) -> str:
+    """Its larger unit alone, so that a line has at most 80 characters."""
+    return " ".join(age_text(ms).split()[:2])
 
 
 def standbys_text(status: WorkerStatus) -> str:

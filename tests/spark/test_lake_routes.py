@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import Result
 
 from ringfaust.config import WorkerConfig, load_queues
@@ -249,8 +249,10 @@ def test_a_second_lake_in_one_folder_is_refused_in_plain_words(lake: RoutedLake)
     commits = Path(lake.root, "state/checkpoints/inputs/commits")
     complete = inputs.complete
 
-    def after_the_other(root: str, name: str, spark: SparkSession, batch: int) -> None:
-        complete(root, name, spark, batch)
+    def after_the_other(
+        root: str, name: str, spark: SparkSession, batch: int, rows: DataFrame | None
+    ) -> None:
+        complete(root, name, spark, batch, rows)
         (commits / str(batch)).write_text((commits / "0").read_text())
 
     with patch.object(inputs, "complete", after_the_other):
