@@ -62,14 +62,13 @@ class Catalog:
         address, separator, subscription = name.partition(SEPARATOR)
         if separator:
             return subscription in self.subscriptions(address)
-        is_address = self._addresses.is_used and self._addresses.has(name)
+        is_address = self._addresses.has(name)
         return not is_address and self._queues.has(name)
 
     def declares_address(self, name: str) -> bool:
         """Return whether the configuration declares an address of that name."""
-        if not self._addresses.is_used or SEPARATOR in name:  # a queue of an address is none
-            return False
-        return self._addresses.has(name)
+        # A queue of an address is none.
+        return SEPARATOR not in name and self._addresses.has(name)
 
     def names(self, name: str) -> bool:
         """Return whether the configuration declares this very queue, and not by a pattern alone."""
@@ -205,8 +204,6 @@ class _Table:
         """Order by how specific the pattern is; the most specific comes last and wins."""
         compiled = [(Pattern(pattern), fields) for pattern, fields in entries.items()]
         compiled.sort(key=lambda entry: _specificity(entry[0]), reverse=True)
-        self.is_used = bool(compiled)
-        """Whether it has any."""
         self.named: dict[str, Mapping[str, Any]] = {}
         """Those without wildcards."""
         self.patterns: list[tuple[Pattern, Mapping[str, Any]]] = []

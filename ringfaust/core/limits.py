@@ -167,8 +167,8 @@ SELECTOR_COST_BYTES = 512
 """What each of these characters counts among the bytes of a step when the selector is read."""
 
 SCAN_COST_BYTES = 32
-"""What each selector of a queue's consumers counts among these bytes when a message is placed where
-they have looked before: each is told of it."""
+"""What each selector of a queue's consumers counts among these bytes when a message is placed
+at a position that they have passed."""
 
 EVALUATION_COST_BYTES = 8
 """What each evaluation of a selector counts among these bytes, with its operations, and what it
@@ -188,7 +188,8 @@ message in one step. One with `_` between two `%` counts as several; see `like_c
 
 OPERATIONS = 300_000
 """Most names, values, calculations and conditions in the selectors of the consumers of one queue:
-all of them look at a message in one step. Each takes 1.5 us at most."""
+all of them look at a message in one step. Each takes 1.5 us; comparing two equal headers of 300 kB
+takes 2.6 us."""
 
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

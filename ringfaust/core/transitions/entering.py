@@ -20,13 +20,7 @@ from ringfaust.core.model import (
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import dispatch, meet_expired, offer
 from ringfaust.core.transitions.leaving import evict, expire, leave_evicted, leave_expired
-from ringfaust.core.transitions.placing import (
-    forget_ids,
-    place,
-    schedule,
-    unschedule,
-    weigh,
-)
+from ringfaust.core.transitions.placing import forget_ids, place, schedule, unschedule, weigh
 from ringfaust.core.work import Work
 
 _OVERFLOW: Final = EvictReason.OVERFLOW

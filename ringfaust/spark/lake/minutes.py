@@ -92,7 +92,8 @@ def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
         queries.keep("followed", schedule.followed(queries))
     counted = _corrected() if follows else "SELECT * FROM counted"
     queries.append(_with_depths(queries, counted), QUEUE_MINUTES, batch)
-    # Not from the rows of minutes: they depend on the table, and Spark would compute them anew.
+    # Not from the rows of queue_minutes: they depend on `queues`, and replacing it makes Spark
+    # compute them again.
     queries.append(_depths(queries, counted), QUEUES, batch, replace=ALL)
     if follows:  # last: it replaces what the above depends on
         schedule.write(queries, batch)
@@ -118,7 +119,7 @@ def _counted() -> str:
     for depth, terms in _CHANGES.items():
         signed = " + ".join(f"CASE WHEN {term} THEN {sign} ELSE 0 END" for sign, term in terms)
         counts[f"{depth}_change"] = f"CAST(sum({signed}) AS BIGINT)"
-    counts["batch"] = "max(batch)"  # a literal would be compiled anew for each batch
+    counts["batch"] = "max(batch)"  # Spark would compile a literal again for each batch
     columns = ", ".join(f"{value} AS {name}" for name, value in counts.items())
     return f"""
 SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {columns} FROM lines
