@@ -166,6 +166,7 @@ class QueuesConfig(ConfigModel):
                 *self._ambiguous_names(),
                 *self._long_names(),
                 *self._too_many_subscriptions(),
+                *self._too_many_patterns(),
                 *self._routes_to_nowhere(),
             ]
         )
@@ -217,6 +218,16 @@ class QueuesConfig(ConfigModel):
                     address,
                     "subscriptions",
                 )
+
+    def _too_many_patterns(self) -> Iterator[PydanticCustomError]:
+        names = (*self.queues, *self.addresses, *self.settings)
+        patterns = sum(map(is_pattern, names))
+        if patterns > limits.PATTERNS:
+            yield refuse(
+                f"`queues`, `addresses` and `settings` have {patterns:,} names with * or #; they "
+                f"may have at most {limits.PATTERNS:,}, because each queue's name is compared with "
+                "all of them"
+            )
 
     def _routes_to_nowhere(self) -> Iterator[PydanticCustomError]:
         declared = [*self.queues, *self.addresses]

@@ -1,4 +1,4 @@
-"""Whether a queue takes a message. Everything here only reads (R43, R60, R119)."""
+"""Whether a queue takes a message. Everything here only reads and weighs (R43, R60, R119)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode, Message, Refusal, plain_position
 from ringfaust.core.new import unsent
 from ringfaust.core.queue import Queue
+from ringfaust.core.work import Work
 
 
 def turned_away(queue: Queue, send: c.Send) -> e.Refused | None:
@@ -44,7 +45,7 @@ def _repeated(queue: Queue, send: c.Send) -> e.Refused | None:
     return e.Refused(queue.name, Refusal.DUPLICATE, send.id, text)
 
 
-def beyond_limits(queue: Queue, send: c.Send, now_ms: int) -> Refusal | None:
+def beyond_limits(work: Work, queue: Queue, send: c.Send) -> Refusal | None:
     """Why the queue sends the message to the dead topic instead, or None (R60)."""
     spec = queue.spec
     size_bytes = send.size_bytes
@@ -56,25 +57,26 @@ def beyond_limits(queue: Queue, send: c.Send, now_ms: int) -> Refusal | None:
         return None
     messages, total_bytes = queue.counts.messages + 1, queue.size_bytes + size_bytes
     if queue.exceeds(messages, total_bytes):
-        gone = _would_leave(queue, send, now_ms)
+        gone = _would_leave(work, queue, send)
         if gone is None or queue.exceeds(messages - 1, total_bytes - gone.size_bytes):
             return Refusal.QUEUE_FULL
     return None
 
 
-def _would_leave(queue: Queue, send: c.Send, now_ms: int) -> Message | None:
+def _would_leave(work: Work, queue: Queue, send: c.Send) -> Message | None:
     """Which message would leave because of this send, before the limits are tested."""
     sequence = queue.sequence + 1
     message = unsent(send)._replace(
         sequence=sequence, position=plain_position(sequence), expires_at_ms=0, due_ms=0
     )
-    if queue.policy.has_expired(send.expires_at_ms, now_ms):
+    if queue.policy.has_expired(send.expires_at_ms, work.now):
         return message
-    if send.due_ms > now_ms:
+    if send.due_ms > work.now:
         return None
-    taker = None if "dispatch" in queue.paused else queue.taker(message)
-    if taker is not None:
-        return message if taker.ack_mode is AckMode.NONE else None
+    if "dispatch" not in queue.paused:
+        work.weigh(queue.match_cost(message))
+        if (taker := queue.taker(message)) is not None:
+            return message if taker.ack_mode is AckMode.NONE else None
     if not 0 <= queue.spec.ring_size <= queue.counts.ready:
         return None
     return queue.victim_with(message)

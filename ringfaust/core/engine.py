@@ -24,6 +24,7 @@ from ringfaust.core.transitions import (
     attaching,
     delivering,
     entering,
+    opening,
     operating,
     sending,
     settling,
@@ -133,6 +134,7 @@ _PARTITION_AT_ONCE: Final[dict[str, Callable[[Work, Stage], None]]] = {
 _PARTITION_STAGES: Final[dict[str, Callable[[Work, Stage], None]]] = {
     of_queues.KEEP_LESS: of_queues.keep_less_stage,
     of_queues.TAKE_UP: of_queues.take_up_stage,
+    opening.FILL: opening.fill_stage,
     of_xids.COMMIT: of_xids.commit_stage,
     of_xids.UNDO: of_xids.undo_stage,
     sending.PUBLISH: sending.publish_stage,

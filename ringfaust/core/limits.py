@@ -28,8 +28,8 @@ CONSUMER_PRIORITIES = 100
 queue's row, which is written with every message (R120)."""
 
 CONSUMER_COST_BYTES = 8
-"""What each consumer of a queue counts among the bytes of a step when another one comes or goes:
-all of them are looked at then."""
+"""What each consumer of a queue counts among the bytes of a step when another one comes or goes, or
+a message is offered: all of them are looked at then."""
 
 SESSION_CONSUMERS = 1_000
 """Most consumers of a session. A rollback is a sign of life of each, so it stores all of them."""

@@ -22,7 +22,7 @@ from ringfaust.core.model import (
 )
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.scan import NOWHERE, Scan
-from ringfaust.core.selector import compile_selector
+from ringfaust.core.selector import Selector, compile_selector
 from ringfaust.core.sent_ids import SentIds
 from ringfaust.core.settings import QueueSpec
 from ringfaust.core.settlement_history import SettlementHistory
@@ -86,8 +86,9 @@ class Queue:
         "consumers", "consumers_by_priority", "counted_from",
         "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited", "last_idle",
         "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
-        "orphans", "paused", "policy", "scanned", "scans", "selector", "sent_bounds", "sequence",
-        "set_fields", "set_ms", "settings", "size_bytes", "spec", "wake_ms", "write_set",
+        "orphans", "paused", "policy", "scanned", "scans", "searching", "selector", "sent_bounds",
+        "sequence", "set_fields", "set_ms", "settings", "size_bytes", "spec", "wake_ms",
+        "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -178,11 +179,15 @@ class Queue:
         attached = [priority for priority, _ in self.consumers_by_priority]
         self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
         before, self.scans = self.scans, {}
-        self.match_bytes = 0
+        self.match_bytes = limits.CONSUMER_COST_BYTES * len(self.consumers)
+        self.searching: list[Selector] = []
+        """Those of consumers that search with LIKE: what that costs depends on the message."""
         for consumer in self.consumers.values():
             text = consumer.selector
             if consumer.compiled is not None:
                 self.match_bytes += consumer.compiled.cost_bytes
+                if consumer.compiled.likes:
+                    self.searching.append(consumer.compiled)
             if text not in self.scans:
                 self.scans[text] = before.get(text) or Scan(consumer.compiled)
 
@@ -201,6 +206,7 @@ class Queue:
         """Make it new again: it was emptied and deleted, and is created within the same batch."""
         self._decode(spec, None)
         self.consumers, self.consumers_by_priority, self.match_bytes = {}, [], 0
+        self.searching = []
         self._by_order = {}
         self.history.departures = (0, 0)
 
@@ -299,13 +305,9 @@ class Queue:
 
     def match_cost(self, message: Message) -> int:
         """What it counts to find out who takes a message, if all look at it (R121)."""
-        if not self.match_bytes:
-            return 0
         cost = self.match_bytes
-        for consumer in self.consumers.values():
-            selector = consumer.compiled
-            if selector is not None and selector.likes:
-                cost += selector.cost_of(message) - selector.cost_bytes
+        for selector in self.searching:
+            cost += selector.cost_of(message) - selector.cost_bytes
         return cost
 
     def taker(self, message: Message) -> Consumer | None:

@@ -197,6 +197,10 @@ class State:
             if is_new and self.queue_rows.get(queue.name) is None:
                 del self.queues[queue.name]
         for address in list(self.addresses.values()):
+            if address.retained.is_stored and address not in self._changed_addresses:
+                # Its next use decodes it: to compare all their names now would have no bound.
+                self.addresses.pop(address.name).forget()
+                continue
             spec = catalog.address(address.name, address.settings)
             if spec is not None:
                 address.use_spec(spec)

@@ -142,6 +142,11 @@ class Rows:
         self.is_dirty = True
         self.write_set.dirty.append(self)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has all changes."""
+        return not (self.is_dirty or self.in_flight)
+
     def get(self, key: Key) -> Any | None:
         """Return the value of the row, or None."""
         value = self.born.get(key)

@@ -332,6 +332,10 @@ HOSTILE_QUEUES = {
     ),
     "a queue of an address": ("queues: {'a::b': }", "declare it as addresses.a.subscriptions.b"),
     "both": ("queues: {a: }\naddresses: {a: }", "line 1, queues.a: is also an address"),
+    "patterns": (
+        "queues: {" + ", ".join(f"'a{number}.*': " for number in range(1_001)) + "}",
+        "have 1,001 names with * or #; they may have at most 1,000",
+    ),
     "a topic twice": (
         "routes:\n- {topic: a, queue: a}\n- {topic: a, queue: b}\nqueues: {a: , b: }",
         "line 3, routes.1.topic: topic 'a' has two routes",

@@ -9,6 +9,7 @@ import pytest
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode
+from ringfaust.core.table import Kind
 from tests.model.harness import PAYLOAD, BytesStore, Partition, queue_names
 
 
@@ -85,3 +86,14 @@ def test_a_message_that_does_not_stay_is_not_refused_by_a_full_queue(
     if attached:
         it.step(c.Attach("a", "k", 1, ack_mode=AckMode.NONE), 0)
     assert not [one for one in it.step(message, 9).all_effects if isinstance(one, e.Refused)]
+
+
+def test_what_an_address_retains_in_flight_is_dropped_by_a_new_configuration() -> None:
+    """An address that the store does not have yet stays decoded (R71, R128)."""
+    it = Partition(BytesStore(), {}, addresses={"p": {"retroactive_count": 1}})
+    it.step(send("p", "m1"), 1)
+    it.begin_commit()
+    it.step(c.Apply(1, {"addresses": {"p": {}}}), 2)
+    it.finish_commit()
+    it.commit()
+    assert list(it.store.scan(Kind.RETAINED, "p", 0, None, 9)) == []

@@ -146,3 +146,43 @@ def test_an_address_compares_its_declared_queues_once(monkeypatch: pytest.Monkey
     it.take([it.message("p", b"") for _ in range(10)])
     assert asked == []
     assert subscriptions(catalog, "p") is subscriptions(catalog, "p")
+
+
+class Restarted(Measured):
+    """Starts again in the middle of the first command that is unfinished."""
+
+    stages = 0
+    has_started = False
+
+    def _go_on(self, cause: str) -> None:
+        unfinished = self.processor.state.unfinished
+        if unfinished is not None and not self.has_started:
+            self.stages, self.has_started = len(unfinished.stages), True
+            self.reopen()
+        super()._go_on(cause)
+
+
+def test_declared_queues_that_are_filled_are_one_stage() -> None:
+    """There was one stage for each of them in the row of the unfinished command (R120)."""
+    ring = {"retroactive_count": 1_000}
+    it = Restarted(Catalog({}, {}, {"p": ring}))
+    it.say("raise_level", level=2)
+    it.take([it.message("p", b"") for _ in range(1_000)])
+    apply(it, addresses={"p": {**ring, **declaring(f"s{number}" for number in range(20))}})
+    it.take([it.message("p", b"")])
+    assert it.has_started
+    assert it.stages == 2, "those that are filled, and the send"
+    assert kinds(it).count("added") == 20 * 1_001
+
+
+def test_addresses_are_compared_with_a_new_configuration_when_they_are_used() -> None:
+    """All that were decoded were compared at once, each with as many as 1,000 patterns."""
+    it = partition(**{"#": {}})
+    it.take([it.message(f"a{number}", b"") for number in range(100)])
+    state = it.processor.state
+    before = dict(state.addresses)
+    assert len(before) == 100
+    apply(it, addresses={"#": {**declaring(["s"])}})
+    assert not {*map(id, state.addresses.values())} & {*map(id, before.values())}
+    it.take([it.message("a7", b"")])
+    assert kinds(it).count("added") == 1

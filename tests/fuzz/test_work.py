@@ -80,6 +80,30 @@ def test_a_queue_that_is_deleted_with_its_consumers(monkeypatch: pytest.MonkeyPa
     assert len(it.costs) > 3
 
 
+def test_messages_beside_many_consumers_are_not_one_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each message is offered to all: 4,000 beside as many consumers of credit 1 took 1.2 s."""
+    it = with_consumers(monkeypatch)
+    it.say("pause", queue="q", what="dispatch")
+    it.take([it.message("q", b"") for _ in range(CONSUMERS)])
+    it.costs.clear()
+    it.say("resume", queue="q", what="dispatch")
+    assert kinds(it).count("dispatched") == CONSUMERS
+    assert len(it.costs) > 3
+
+
+def test_a_queue_that_is_full_asks_who_would_take_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = with_consumers(monkeypatch)
+    it.say("configure", queue="q", settings={"when_full": "reject_newest", "max_messages": 0})
+    it.costs.clear()
+    it.take([it.message("q", b"") for _ in range(CONSUMERS)])
+    assert kinds(it).count("dead") == CONSUMERS
+    assert len(it.costs) > 3
+
+
 def test_a_session_has_a_bounded_number_of_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rollback is a sign of life of each, so it stores them all."""
     monkeypatch.setattr(limits, "SESSION_CONSUMERS", 2)

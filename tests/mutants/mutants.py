@@ -358,8 +358,13 @@ MUTANTS = [
            "core/transitions/looking.py",
            "            if not work.has_room:\n                return place\n", ""),
     Mutant("a declared queue is filled at once", "R71, R121: it continues in the next transaction",
-           "core/transitions/opening.py", "cuts=cuts or work.state.level >= levels.CUTS_MORE",
-           "cuts=False"),
+           "core/transitions/opening.py", "opened(work, name), after, cuts=True)",
+           "opened(work, name), after, cuts=False)"),
+    Mutant("a part of the queues is not filled", "R71: each declared queue gets what is retained",
+           "core/transitions/opening.py", "(first + done, count - done, after)",
+           "(first + done, 1, after)"),
+    Mutant("an offer weighs nothing", "R121: each message is offered to all consumers",
+           "core/queue.py", "limits.CONSUMER_COST_BYTES * len(self.consumers)", "0"),
     Mutant("an address drops all at once", "R71, R121: it continues in the next transaction",
            "core/transitions/queues.py",
            "        work.spend(cost_bytes(oldest))\n        work.state.use_address",
@@ -470,6 +475,10 @@ LIKELIEST: Mapping[str, str] = {
     "a declared queue is filled at once":
         "fuzz/test_retained.py::"
         "test_a_declared_queue_gets_what_its_address_retains",
+    "a part of the queues is not filled":
+        "fuzz/test_applied.py::test_declared_queues_that_are_filled_are_one_stage",
+    "an offer weighs nothing":
+        "fuzz/test_work.py::test_messages_beside_many_consumers_are_not_one_transaction",
     "an address drops all at once":
         "fuzz/test_retained.py::"
         "test_an_address_that_retains_less_drops_the_rest",

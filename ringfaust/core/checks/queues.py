@@ -331,6 +331,6 @@ def _found(work: Work, kind: str, queue: Queue, message: Message, to: str) -> St
     target = known_queue(work, to)
     due_ms = message.due_ms if message.due_ms > work.now else 0
     send = send_of(message, target.name, work.now, due_ms)
-    if reason := beyond_limits(target, send, work.now):
+    if reason := beyond_limits(work, target, send):
         raise CommandRefused(reason, message.id, f"queue {target.name!r} would refuse it")
     return Stage(MOVE_OUT, queue.name, (message, target, send))

@@ -34,8 +34,7 @@ def offer(work: Work, queue: Queue, message: Message) -> bool:
     """Deliver this ready message if a consumer can take it. True if one did."""
     if "dispatch" in queue.paused:
         return False
-    if queue.match_bytes:
-        work.weigh(queue.match_cost(message))
+    work.weigh(queue.match_cost(message))
     if (consumer := queue.taker(message)) is None:
         return False
     _deliver(work, queue, message, consumer)

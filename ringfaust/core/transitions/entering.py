@@ -40,7 +40,7 @@ def enter(work: Work, queue: Queue, send: c.Send) -> None:
     now = work.now
     if queue.expiring:
         expire(work, queue)
-    if queue.is_limited and (why := beyond_limits(queue, send, now)) is not None:
+    if queue.is_limited and (why := beyond_limits(work, queue, send)) is not None:
         _refuse(work, queue, send, why)
         return
     queue.sequence = sequence = queue.sequence + 1

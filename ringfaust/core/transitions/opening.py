@@ -13,11 +13,21 @@ from collections.abc import Collection, Iterable
 
 from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of, queue_name, row_bytes
-from ringfaust.core.model import AckMode, Consumer
+from ringfaust.core.model import AckMode, Consumer, Stage
 from ringfaust.core.queue import Queue
-from ringfaust.core.transitions.attaching import watch_leases
-from ringfaust.core.transitions.queues import check_after_decoding, create_declared
+from ringfaust.core.transitions.attaching import fit_window, watch_leases
+from ringfaust.core.transitions.queues import (
+    COPY,
+    check_after_decoding,
+    copy,
+    copy_stage,
+    create,
+    join_address,
+)
 from ringfaust.core.work import Work
+
+FILL = "fill"
+"""A stage of a command: new queues of an address receive what it retains (R114)."""
 
 
 def find(work: Work, name: str) -> Queue | None:
@@ -65,6 +75,7 @@ def find_address(work: Work, name: str, *, cuts: bool = False) -> Address | None
     if not missing:
         return address
     work.weigh(limits.MEMBER_COST_BYTES * (len(members) + len(names)))
+    work.weigh(limits.ROW_COST_BYTES * len(missing))
     if beyond := beyond_room([*address.members, *missing]):
         address.overfull = (
             f"address {name!r} has {len(members):,} queues, and {len(missing):,} more are declared "
@@ -73,9 +84,43 @@ def find_address(work: Work, name: str, *, cuts: bool = False) -> Address | None
         )
         return address
     work.keep()
-    for each in missing:
-        create_declared(work, address, each, cuts=cuts or work.state.level >= levels.CUTS_MORE)
+    _declare(work, address, missing, cuts=cuts)
     return address
+
+
+def _declare(work: Work, address: Address, names: list[str], *, cuts: bool) -> None:
+    """Create queues that are declared with an address, and send them what that retains (R71)."""
+    queues = [create(work, name, {}) for name in names]
+    for queue in queues:
+        fit_window(work, queue)
+        join_address(work, address, queue)
+    if work.state.level >= levels.CUTS_MORE:
+        fill = Stage(FILL, address.name, (len(address.members) - len(names), len(names), None))
+        if not work.defers(fill):
+            fill_stage(work, fill)
+        return
+    for queue in queues:
+        stage = Stage(COPY, queue.name)
+        if not cuts:
+            copy(work, address, queue, None, cuts=False)
+        elif not work.defers(stage):
+            copy_stage(work, queue, stage)
+
+
+def fill_stage(work: Work, stage: Stage) -> None:
+    """Send some queues of an address as much of what that retains as fits (R71, R114).
+
+    They are next to each other among its members: a list of them would have no bound (R120).
+    """
+    first, count, after = stage.args
+    address = work.state.address(stage.queue)
+    assert address is not None
+    for done, name in enumerate(address.members[first : first + count]):
+        after, is_cut = copy(work, address, opened(work, name), after, cuts=True)
+        if is_cut:
+            work.stages.append(stage._replace(args=(first + done, count - done, after)))
+            return
+        after = None
 
 
 def beyond_room(queues: Collection[str]) -> str:

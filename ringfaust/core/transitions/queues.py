@@ -253,44 +253,31 @@ def join_address(work: Work, address: Address, queue: Queue) -> None:
     address.join(queue.name)
 
 
-def create_declared(work: Work, address: Address, name: str, *, cuts: bool) -> None:
-    """Create a queue that is declared with its address, and send it what that retains (R71).
-
-    `cuts`: what does not fit into this transaction is left to a stage, before all others.
-    """
-    queue = create(work, name, {})
-    fit_window(work, queue)
-    join_address(work, address, queue)
-    stage = Stage(COPY, name)
-    if not cuts:
-        _copy(work, address, queue, None)
-    elif not work.defers(stage):
-        _copy(work, address, queue, stage)
-
-
 def copy_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Send a queue as much of what its address retains as fits into this transaction (R71)."""
     work.state.use(queue)
     address = work.state.address(address_of(queue.name))
     assert address is not None
-    _copy(work, address, queue, stage)
+    after, is_cut = copy(work, address, queue, stage.args[0] if stage.args else None, cuts=True)
+    if is_cut:
+        work.stages.append(stage._replace(args=(after,)))
 
 
-def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> None:
-    """Send a queue what its address retains (R71).
+def copy(work: Work, address: Address, queue: Queue, after: Any, *, cuts: bool) -> tuple[Any, bool]:
+    """Send a queue what its address retains behind the place `after` (R71).
 
-    `stage`: stop when this transaction is full, and leave the rest to it (R114). None: copy
-    all at once.
+    `cuts`: stop when this transaction is full (R114).
+
+    Returns:
+        The last place, and whether the transaction is full before the next one.
     """
     now = work.now
-    after = stage.args[0] if stage is not None and stage.args else None
     by_priority = queue.policy.sorts_copies and not address.policy.sorts_copies
     if by_priority and work.state.level < levels.CUTS_MORE:
-        stage = None
+        cuts = False
     for place, message, is_its_turn in _retained(address, after, by_priority=by_priority):
-        if stage is not None and work.is_full:
-            work.stages.append(stage._replace(args=(after,)))
-            return
+        if cuts and work.is_full:
+            return after, True
         work.spend(cost_bytes(message))
         after = place
         if not is_its_turn or 0 < message.expires_at_ms <= now:
@@ -299,6 +286,7 @@ def _copy(work: Work, address: Address, queue: Queue, stage: Stage | None) -> No
             work.weigh(queue.selector.cost_of(message))
         if queue.selector is None or queue.selector.matches(message):
             enter(work, queue, send_of(message, queue.name, now))
+    return after, False
 
 
 def _retained(
