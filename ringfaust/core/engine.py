@@ -18,7 +18,7 @@ from ringfaust.core.checks import consumers, queues, settles, xids
 from ringfaust.core.checks.queues import SEARCHES, search
 from ringfaust.core.checks.refusal import CommandRefused
 from ringfaust.core.model import Refusal, Stage, Unfinished
-from ringfaust.core.queue import Queue
+from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.state import State
 from ringfaust.core.transitions import (
     attaching,
@@ -266,7 +266,7 @@ class Engine:
     @property
     def spent_bytes(self) -> int:
         """Bytes of the messages that the last step changed or looked at, apart from a send's."""
-        return self._work.most_bytes - self._work.left_bytes
+        return self._work.most_bytes - self._work.left_bytes + self.state.rows_cost
 
     @property
     def spent_transitions(self) -> int:
@@ -316,7 +316,13 @@ class Engine:
 
     def accepts_sends(self, queue: str) -> bool:
         """Whether sends to a queue are read now (R60, R90). A missing queue refuses them."""
-        found = self.state.queue(queue)
+        state = self.state
+        if queue not in state.queues and state.configuration is not None:
+            # Its row has what the configuration says (R128): it need not be decoded.
+            row: QueueRow | None = state.queue_rows.get(queue)
+            if row is not None and not row.paused and row.applied.get("when_full") != "block":
+                return True
+        found = state.queue(queue)
         if found is None:
             return True
         is_full = found.spec.when_full == "block" and found.is_full()

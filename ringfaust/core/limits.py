@@ -27,9 +27,9 @@ CONSUMER_PRIORITIES = 100
 """Most different priorities of the consumers of one queue. Each has a round-robin cursor in the
 queue's row, which is written with every message (R120)."""
 
-CONSUMER_COST_BYTES = 8
-"""What each consumer of a queue counts among the bytes of a step when another one comes or goes, or
-a message is offered: all of them are looked at then."""
+CONSUMER_COST_BYTES = 24
+"""What each consumer of a queue counts among the bytes of a step when another one comes or goes:
+all of them are looked at then, several times."""
 
 SESSION_CONSUMERS = 1_000
 """Most consumers of a session. A rollback is a sign of life of each, so it stores all of them."""
@@ -110,17 +110,18 @@ REFUSAL_COST_BYTES = 1_024
 """What each delivery that one ack of several cannot settle counts: an event and a reply."""
 
 LOOK_COST_BYTES = 8
-"""What each number that is looked at in memory counts."""
+"""What each number that is looked at in memory counts, and each consumer that is offered a
+message."""
 
 CONFIGURED_COST = 2
-"""How often the text of a queue's settings counts among the bytes of a step when it takes them up:
-they are in its row, and in an event."""
+"""How often a queue's selector counts among the bytes of a step that stores its row, which may have
+it twice. A queue that takes it up writes it into an event, too."""
 
 PATTERNS = 1_000
 """Most names with `*` or `#` in a configuration that is applied. The name of each queue and address
 is compared with all of them."""
 
-PATTERN_COST_BYTES = 16
+PATTERN_COST_BYTES = 4
 """What each of them counts among the bytes of a step for each word of a name that is compared."""
 
 SUBSCRIPTIONS = 10_000
@@ -186,10 +187,10 @@ LIKES = 10_000
 """Most patterns of LIKE in the selectors of the consumers of one queue, all of which look at a
 message in one step. One with `_` between two `%` counts as several; see `like_cost`."""
 
-OPERATIONS = 300_000
+OPERATIONS = 40_000
 """Most names, values, calculations and conditions in the selectors of the consumers of one queue:
-all of them look at a message in one step. Each takes 1.5 us; comparing two equal headers of 300 kB
-takes 2.6 us."""
+the first use of a queue compiles all of them in one step, where each takes 10 us and 350 bytes.
+When they look at a message, each takes 1.5 us."""
 
 SELECTOR_DEPTH = 100
 """How deeply a selector may nest. Each level is a nested call when it is evaluated."""

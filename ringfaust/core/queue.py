@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ringfaust.core import limits
+from ringfaust.core.address import row_bytes
 from ringfaust.core.create import create
 from ringfaust.core.model import (
     WINDOW,
@@ -86,9 +87,9 @@ class Queue:
         "consumers", "consumers_by_priority", "counted_from",
         "counts", "cursors", "dedups", "expiring", "history", "idle", "is_limited", "last_idle",
         "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
-        "orphans", "paused", "policy", "scanned", "scans", "searching", "selector", "sent_bounds",
-        "sequence", "set_fields", "set_ms", "settings", "size_bytes", "spec", "wake_ms",
-        "write_set",
+        "orphans", "paused", "policy", "row_cost", "scanned", "scans", "searching", "selector",
+        "sent_bounds", "sequence", "set_fields", "set_ms", "settings", "size_bytes", "spec",
+        "wake_ms", "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -179,7 +180,7 @@ class Queue:
         attached = [priority for priority, _ in self.consumers_by_priority]
         self.cursors = {each: self.cursors[each] for each in attached if each in self.cursors}
         before, self.scans = self.scans, {}
-        self.match_bytes = limits.CONSUMER_COST_BYTES * len(self.consumers)
+        self.match_bytes = limits.LOOK_COST_BYTES * len(self.consumers)
         self.searching: list[Selector] = []
         """Those of consumers that search with LIKE: what that costs depends on the message."""
         for consumer in self.consumers.values():
@@ -196,6 +197,8 @@ class Queue:
         self.spec = spec
         self.set_fields = spec.set_fields()
         """The settings that differ from the defaults."""
+        self.row_cost = limits.CONFIGURED_COST * row_bytes(spec.selector)
+        """What its only long setting counts when a step stores its row (R121)."""
         self.policy = POLICIES[spec.compat]
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
         self.dedups = spec.dedup_window > 0

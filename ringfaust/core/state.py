@@ -61,6 +61,8 @@ class State:
         self.unfinished: Unfinished | None = self._unfinished_rows.get(0)
         """The command that continues in the next transaction, before any other (R114)."""
         self._stored_unfinished = self.unfinished
+        self.rows_cost = 0
+        """What the rows of the queues count that this step was the first of its batch to change."""
         self._deleted: dict[str, Queue] = {}
         """Deleted queues that the store still has; a new one must not see their rows."""
         self._deleted_in_flight: dict[str, Queue] = {}
@@ -253,6 +255,8 @@ class State:
 
     def use(self, queue: Queue) -> None:
         """Have the queue stored with this batch; call it before changing the queue."""
+        if queue.row_cost and queue not in self.changed_queues:
+            self.rows_cost += queue.row_cost
         self.changed_queues[queue] = None
 
     def use_address(self, address: Address) -> None:

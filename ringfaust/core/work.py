@@ -46,6 +46,7 @@ class Work:
     def begin(self, now_ms: int) -> None:
         """Begin with a command that may still be refused. Time never goes back."""
         self.left_transitions, self.left_bytes = self.most_transitions, self.most_bytes
+        self.state.rows_cost = 0
         self._before_ms = before_ms = self.state.now_ms
         self.now = now_ms if now_ms > before_ms else before_ms
         self._has_prepared = False
@@ -70,6 +71,7 @@ class Work:
     def go_on(self, unfinished: Unfinished) -> None:
         """Continue a step in the next transaction, at the same time and number (R114)."""
         self.left_transitions, self.left_bytes = self.most_transitions, self.most_bytes
+        self.state.rows_cost = 0
         self.now, self._before_ms = self.state.now_ms, unfinished.before_ms
         self._has_prepared = unfinished.is_split
         self.checked = unfinished.checked
@@ -105,7 +107,7 @@ class Work:
     @property
     def has_room(self) -> bool:
         """Whether this transaction has room for another message (R114)."""
-        return self.left_transitions > 0 and self.left_bytes > 0
+        return self.left_transitions > 0 and self.left_bytes > self.state.rows_cost
 
     @property
     def is_full(self) -> bool:

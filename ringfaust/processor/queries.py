@@ -270,17 +270,18 @@ def _list_xids(asked: control.ListXidsRecord, state: State) -> Answer:
 def _list_queues(asked: control.ListQueuesRecord, state: State) -> Answer:
     pattern = Pattern(asked.pattern)
     found: list[Answer] = []
-    size_bytes = 0
+    size_bytes = looked_bytes = 0
     last = asked.after
     for looked, name in enumerate(_names(state, asked.after), start=1):
         if pattern.matches(name.split(".")):
+            looked_bytes += state.catalog.cost_of(name)
             entry = _summary(state, name)
             size_bytes += len(json.dumps(entry)) + 1
             if size_bytes > REPLY_BYTES - 1_000:
                 return {"queues": found, "next": last}
             found.append(entry)
         last = name
-        if len(found) >= asked.limit or looked == MOST_QUEUES:
+        if len(found) >= asked.limit or looked == MOST_QUEUES or looked_bytes >= MOST_BYTES:
             return {"queues": found, "next": last}
     return {"queues": found, "next": None}
 

@@ -112,6 +112,13 @@ def open_session(
     return session
 
 
+def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Set what a job needs, but for what the command line names (see `use_settings`)."""
+    for name, value in settings.items():
+        if name not in _given:
+            session.conf.set(name, value)
+
+
 def _zip_package() -> str:
     """Write this package to a zip file, for the executors of a cluster."""
     package = Path(ringfaust.__file__).parent

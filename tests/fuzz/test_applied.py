@@ -112,10 +112,10 @@ def test_a_queue_that_many_patterns_are_compared_with_weighs_something() -> None
     it.take([it.message(f"{name}.{number}", b"") for number in range(100)])
     it.costs.clear()
     assert apply(it, queues={"#": {}, **patterns})["ok"]
-    assert len(it.costs) > 5
+    assert len(it.costs) > 2
     it.costs.clear()
     it.take([it.message(f"{name}.new{number}", b"") for number in range(100)])
-    assert len(it.costs) > 5
+    assert len(it.costs) > 2
 
 
 def test_many_queues_that_take_up_a_long_setting() -> None:
@@ -186,3 +186,74 @@ def test_addresses_are_compared_with_a_new_configuration_when_they_are_used() ->
     assert not {*map(id, state.addresses.values())} & {*map(id, before.values())}
     it.take([it.message("a7", b"")])
     assert kinds(it).count("added") == 1
+
+
+def test_declared_queues_with_a_long_selector_do_not_fit_into_a_transaction() -> None:
+    """5,000 of them wrote rows of 240 MB in one transaction."""
+    it = partition()
+    selector = f"x IS NULL OR x = '{SNAIL * 4_000}'"
+    many = declaring(f"s{number}" for number in range(500))
+    apply(it, settings={"#": {"selector": selector}}, addresses={"p": many})
+    it.take([it.message("p", b"")])
+    (refused,) = [event for event in it.events if event["event"] == "refused"]
+    assert refused["reason"] == "limit"
+    it.say("pause", queue="p::s1", what="pulling", reply="r")
+    assert "bytes at once, with their settings" in it.replies[-1]["text"]
+    assert largest(it) < MOST_BYTES
+    apply(it, 2, addresses={"p": many})
+    it.take([it.message("p", b"")])
+    assert kinds(it).count("added") == 500
+
+
+def many_patterns() -> dict[str, Any]:
+    return {f"a{number}.#": {} for number in range(900)}
+
+
+def test_queues_that_are_created_are_compared_with_many_patterns() -> None:
+    """500 in one batch took 7.9 s."""
+    it = partition()
+    apply(it, settings=many_patterns(), addresses={".".join(["w"] * 60): {}})
+    it.costs.clear()
+    address = ".".join(["w"] * 60)
+    names = [f"{address}::s{number}" for number in range(100)]
+    it.take([it.command("create_queue", queue=name, reply="r") for name in names])
+    assert all(reply["ok"] for reply in it.replies)
+    assert len(it.costs) > 3
+
+
+def test_a_list_of_queues_ends_where_too_many_names_were_compared() -> None:
+    """A list of 1,000 queues took 7.3 s after a restart."""
+    it = partition()
+    names = [".".join(["w"] * 100 + [f"q{number}"]) for number in range(100)]
+    it.take([it.message(name, b"") for name in names])
+    apply(it, queues={"#": {}}, settings=many_patterns())
+    it.reopen()
+    found, after = [], ""
+    pages = 0
+    while after is not None:
+        it.say("list_queues", pattern="#", limit=500, after=after, reply="r")
+        answer = it.replies[-1]["answer"]
+        found += [entry["queue"] for entry in answer["queues"]]
+        after = answer["next"]
+        pages += 1
+    assert sorted(found) == sorted(names)
+    assert pages > 1
+
+
+def test_the_queues_of_an_address_are_not_decoded_to_see_whether_one_pauses_it() -> None:
+    """1,000 names were compared with all patterns before anything was counted."""
+    it = partition()
+    blocking = {"when_full": "block", "max_messages": 1}
+    subscriptions = {"a": {}, "b": blocking, "c": {}}
+    apply(it, addresses={"p": {"subscriptions": subscriptions}})
+    it.take([it.message("p", b"")])
+    it.reopen()
+    it.take([it.message("p", b"")])
+    assert it.processor.paused_topics == {"in": "p::b"}
+    assert list(it.processor.state.queues) == ["p::b"]
+    it.say("pause", queue="p::c", what="pulling", reply="r")
+    it.say("purge", queue="p::b", reply="r")
+    it.reopen()
+    it.take([it.message("p", b"")])
+    assert it.processor.paused_topics == {"in": "p::c"}
+    assert "p::a" not in it.processor.state.queues

@@ -56,7 +56,8 @@ def test_commands_with_long_selectors_are_a_small_batch(kind: str) -> None:
 
 def with_consumers(monkeypatch: pytest.MonkeyPatch) -> Measured:
     it = Measured(Catalog({"q": {}}, {"#": {"consumer_timeout": 1_000}}))
-    monkeypatch.setattr(limits, "CONSUMER_COST_BYTES", limits.STEP_BYTES // 1_000)
+    for each in ("CONSUMER_COST_BYTES", "LOOK_COST_BYTES"):
+        monkeypatch.setattr(limits, each, limits.STEP_BYTES // 1_000)
     names = [f"k{number}" for number in range(CONSUMERS)]
     it.take([it.command("attach", queue="q", consumer=each, credit=1) for each in names])
     assert len(it.costs) > 3, "each looks at those that are there"

@@ -364,7 +364,13 @@ MUTANTS = [
            "core/transitions/opening.py", "(first + done, count - done, after)",
            "(first + done, 1, after)"),
     Mutant("an offer weighs nothing", "R121: each message is offered to all consumers",
-           "core/queue.py", "limits.CONSUMER_COST_BYTES * len(self.consumers)", "0"),
+           "core/queue.py", "limits.LOOK_COST_BYTES * len(self.consumers)", "0"),
+    Mutant("rows weigh nothing", "R121: rows with long selectors count where they are stored",
+           "core/state.py", "self.rows_cost += queue.row_cost", "self.rows_cost += 0"),
+    Mutant("groups are erased at once", "R114: it continues in the next transaction",
+           "core/transitions/placing.py",
+           "            return False\n        work.spend(limits.NAME_COST_BYTES * len(group))\n",
+           "            pass\n        work.spend(limits.NAME_COST_BYTES * len(group))\n"),
     Mutant("an address drops all at once", "R71, R121: it continues in the next transaction",
            "core/transitions/queues.py",
            "        work.spend(cost_bytes(oldest))\n        work.state.use_address",
@@ -479,6 +485,10 @@ LIKELIEST: Mapping[str, str] = {
         "fuzz/test_applied.py::test_declared_queues_that_are_filled_are_one_stage",
     "an offer weighs nothing":
         "fuzz/test_work.py::test_messages_beside_many_consumers_are_not_one_transaction",
+    "rows weigh nothing":
+        "fuzz/test_counted.py::test_a_sweep_of_many_queues_with_a_long_selector",
+    "groups are erased at once":
+        "fuzz/test_counted.py::test_a_deleted_queue_with_many_groups",
     "an address drops all at once":
         "fuzz/test_retained.py::"
         "test_an_address_that_retains_less_drops_the_rest",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import Mock, call
 
 import pytest
 from pyspark.sql import SparkSession
@@ -66,6 +67,14 @@ def test_every_command_hands_settings_to_its_session(builder: Builder, tmp_path:
     for command in ("ring", "move-to-worker", "lake", "audit", "backfill", "redrive", "rewind"):
         shown = CliRunner().invoke(main, ["spark", command, "--help"]).output
         assert "--conf NAME=VALUE" in shown and "--packages" in shown, command
+
+
+def test_settings_that_are_given_win_over_those_of_a_job(builder: Builder) -> None:
+    """The lake sets its own in a session of its own, which comes later than the command line's."""
+    job = Mock()
+    session.use_settings(["spark.sql.mine=given"], None)
+    session.set_unless_given(job, {"spark.sql.mine": "own", "spark.sql.other": "own"})
+    assert job.conf.set.call_args_list == [call("spark.sql.other", "own")]
 
 
 @pytest.mark.parametrize("conf", ["", "spark.a", "a=b", "=b"])

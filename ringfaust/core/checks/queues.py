@@ -154,6 +154,7 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
     """Create a queue; one named `address::name` joins that address (R71, R90)."""
     name = create.queue
     address_name = address_of(name)
+    work.weigh(3 * work.state.catalog.cost_of(name))  # is it an address, what is set, once more
     if find_address(work, name) is not None:
         raise bad(name, "an address has that name")
     address = known_address(work, address_name) if address_name else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ringfaust.core import new
+from ringfaust.core import limits, new
 from ringfaust.core.model import (
     WINDOW,
     AckMode,
@@ -45,6 +45,7 @@ def dispatch(work: Work, queue: Queue) -> None:
     """Deliver what can go, in order; a message that cannot go blocks no other (R14)."""
     if "dispatch" in queue.paused or not queue.counts.ready:
         return
+    work.weigh(limits.LOOK_COST_BYTES * len(queue.consumers))
     if queue.has_open_consumer() or (queue.expiring and queue.policy.expires_when_met):
         if not work.is_full:
             _dispatch(work, queue, None)

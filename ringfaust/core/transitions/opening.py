@@ -75,8 +75,7 @@ def find_address(work: Work, name: str, *, cuts: bool = False) -> Address | None
     if not missing:
         return address
     work.weigh(limits.MEMBER_COST_BYTES * (len(members) + len(names)))
-    work.weigh(limits.ROW_COST_BYTES * len(missing))
-    if beyond := beyond_room([*address.members, *missing]):
+    if beyond := beyond_room([*address.members, *missing]) or _beyond_step(work, missing):
         address.overfull = (
             f"address {name!r} has {len(members):,} queues, and {len(missing):,} more are declared "
             f"with it; it takes at most {beyond}. Delete some of them, or apply a configuration "
@@ -130,6 +129,22 @@ def beyond_room(queues: Collection[str]) -> str:
     if sum(map(row_bytes, queues)) > limits.SUBSCRIPTIONS_BYTES:
         return f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
     return ""
+
+
+def _beyond_step(work: Work, names: Collection[str]) -> str:
+    """What can be created at once, if that is less than these queues; else empty (R121)."""
+    catalog = work.state.catalog
+    costs = [limits.ROW_COST_BYTES + 2 * catalog.cost_of(name) for name in names]
+    work.weigh(sum(costs))
+    if sum(costs) <= limits.STEP_BYTES:
+        texts = [catalog.spec(name, {}).selector for name in names]
+        costs.append(limits.CONFIGURED_COST * sum(map(row_bytes, texts)))
+    if sum(costs) <= limits.STEP_BYTES:
+        return ""
+    return (
+        f"{limits.STEP_BYTES:,} bytes at once, with their settings, and "
+        f"{limits.PATTERN_COST_BYTES} for each word of a name and pattern it is compared with"
+    )
 
 
 # --- what an ack settles -------------------------------------------------------------------------

@@ -161,10 +161,18 @@ def set_group_owner(queue: Queue, group: str, consumer: Consumer) -> None:
     queue.groups.put(group, row._replace(owner=consumer.order))
 
 
-def erase_groups(queue: Queue) -> None:
-    """Delete all rows: the queue is deleted."""
+def erase_groups(work: Work, queue: Queue) -> bool:
+    """Delete all rows: the queue is deleted.
+
+    Returns:
+        False if the transaction is full before that (R114).
+    """
     for group, _ in queue.groups.scan_all(None, queue.write_set.refill):
+        if not work.has_room:
+            return False
+        work.spend(limits.NAME_COST_BYTES * len(group))
         _forget_group(queue, group)
+    return True
 
 
 # --- the dedup window ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core import levels, limits
-from ringfaust.core.address import Address, address_of, row_bytes
+from ringfaust.core.address import Address, address_of
 from ringfaust.core.model import Counts, EvictReason, Message, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
@@ -54,7 +54,7 @@ def check_after_decoding(work: Work, queue: Queue) -> None:
 def _take_up(work: Work, queue: Queue, applied: Mapping[str, object]) -> None:
     """Tell how its settings differ from those `applied` before, and do what they demand (R90)."""
     now = queue.set_fields
-    work.weigh(limits.CONFIGURED_COST * sum([row_bytes(str(each)) for each in now.values()]))
+    work.weigh(queue.row_cost)
     if queue.sequence or queue.orders:
         changed = {name for name in {*now, *applied} if now.get(name) != applied.get(name)}
         fields = {name: getattr(queue.spec, name) for name in sorted(changed)}
@@ -200,14 +200,13 @@ def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Empty the queue, as far as that fits into this transaction, and delete it (R90, R114)."""
     work.state.use(queue)
     queue.paused.add("dispatch")
-    if not _empty(work, queue):
+    if not (_empty(work, queue) and erase_groups(work, queue)):
         work.stages.append(stage)
         return
     work.state.clear_wake(queue)
     queue.check()
     work.effects.append(e.Deleted(queue.name, queue.counts.as_dict()))
     queue.history.erase()
-    erase_groups(queue)
     work.state.delete(queue)
     address = work.state.address(address_of(queue.name))
     if address is not None and queue.name in address.members:

@@ -33,6 +33,7 @@ from ringfaust.spark.lake.store import (
     kept,
 )
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
+from ringfaust.spark.session import set_unless_given
 from ringfaust.spark.topic_ids import ReadTopicIds
 
 _SETTINGS = {
@@ -231,8 +232,7 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
         LakeError: the lake belongs to another application, or its checkpoint is missing.
     """
     session = spark.newSession()
-    for name, value in _SETTINGS.items():
-        session.conf.set(name, value)
+    set_unless_given(session, _SETTINGS)
     create_tables(session, root, worker.application)
     for name in _names(session, root):
         has_rows = LakeProgress(session, root, name).batch >= 0

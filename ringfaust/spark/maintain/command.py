@@ -17,7 +17,7 @@ from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
 from ringfaust.spark.maintain.show import MaintainedTable, TableSize, print_summary
 from ringfaust.spark.options import MaintainOptions
-from ringfaust.spark.session import open_session
+from ringfaust.spark.session import open_session, set_unless_given
 from ringfaust.terminal import Terminal
 
 _SETTINGS = {
@@ -52,8 +52,7 @@ def run(options: MaintainOptions) -> None:
     console = Terminal(stderr=True)
     with console.status("starting Spark") as status, brief_errors():
         session = open_session("ringfaust maintain", options.master).newSession()
-        for name, value in _SETTINGS.items():
-            session.conf.set(name, value)
+        set_unless_given(session, _SETTINGS)
         used = _used_days(session, options.lake)
         retention.check(used, days)
         closed = _closed(session, options.lake, days)
