@@ -317,16 +317,21 @@ class Engine:
     def accepts_sends(self, queue: str) -> bool:
         """Whether sends to a queue are read now (R60, R90). A missing queue refuses them."""
         state = self.state
-        if queue not in state.queues and state.configuration is not None:
-            # Its row has what the configuration says (R128): it need not be decoded.
+        if queue not in state.queues:  # to decode all queues of an address would have no bound
             row: QueueRow | None = state.queue_rows.get(queue)
-            if row is not None and not row.paused and row.applied.get("when_full") != "block":
+            if row is not None and not row.paused and not self._blocks(queue, row):
                 return True
         found = state.queue(queue)
         if found is None:
             return True
         is_full = found.spec.when_full == "block" and found.is_full()
         return not is_full and "pulling" not in found.paused
+
+    def _blocks(self, name: str, row: QueueRow) -> bool:
+        """Whether a queue that is not decoded takes no sends while it is full."""
+        if self.state.configuration is not None:  # then its row has what that says (R128)
+            return row.applied.get("when_full") == "block"
+        return self.state.catalog.spec_of_stored(name, row.settings).when_full == "block"
 
 
 def _refusal_of(unfinished: Unfinished) -> e.Refused | None:

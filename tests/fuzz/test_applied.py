@@ -240,12 +240,16 @@ def test_a_list_of_queues_ends_where_too_many_names_were_compared() -> None:
     assert pages > 1
 
 
-def test_the_queues_of_an_address_are_not_decoded_to_see_whether_one_pauses_it() -> None:
-    """1,000 names were compared with all patterns before anything was counted."""
-    it = partition()
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_the_queues_of_an_address_are_not_decoded_to_see_whether_one_pauses_it(
+    is_applied: bool,
+) -> None:
+    """1,200 with 120 deliveries each took 1.1 s and 86 MB before anything was counted."""
     blocking = {"when_full": "block", "max_messages": 1}
-    subscriptions = {"a": {}, "b": blocking, "c": {}}
-    apply(it, addresses={"p": {"subscriptions": subscriptions}})
+    addresses = {"p": {"subscriptions": {"a": {}, "b": blocking, "c": {}}}}
+    it = Measured(Catalog({}, {}, {} if is_applied else addresses))
+    if is_applied:
+        apply(it, addresses=addresses)
     it.take([it.message("p", b"")])
     it.reopen()
     it.take([it.message("p", b"")])
