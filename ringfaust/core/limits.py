@@ -94,7 +94,8 @@ TIME_MS = 1 << 47
 """Latest time, in ms since 1970 (the year 6429), so that a position has a fixed width."""
 
 ROW_COST_BYTES = 256
-"""What each row of a queue or address that is only looked at counts among the bytes of a step."""
+"""What each row of a queue or address that is only looked at counts among the bytes of a step, and
+each row of a queue, its consumers and deliveries when it is decoded."""
 
 NAME_COST_BYTES = 24
 """What each character of a message's id and group counts among these bytes: they are in its row and

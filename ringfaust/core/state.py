@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, AddressRow, address_of
 from ringfaust.core.catalog import Catalog, Configuration
-from ringfaust.core.model import Unfinished
+from ringfaust.core.model import Counts, Unfinished
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.table import TIMED_ROW_BYTES, Kind, Ordered, Rows, Store, TableWrites, WriteSet
 
@@ -62,7 +62,10 @@ class State:
         """The command that continues in the next transaction, before any other (R114)."""
         self._stored_unfinished = self.unfinished
         self.rows_cost = 0
-        """What the rows of the queues count that this step was the first of its batch to change."""
+        """What the rows count that this step has read, to decode queues, or will be stored for it.
+
+        Those of a queue that this batch has stored before count nothing (R121).
+        """
         self._deleted: dict[str, Queue] = {}
         """Deleted queues that the store still has; a new one must not see their rows."""
         self._deleted_in_flight: dict[str, Queue] = {}
@@ -83,6 +86,8 @@ class State:
         if queue is None:
             row: QueueRow | None = self.queue_rows.get(name)
             if row is not None:
+                rows = 1 + row.attached + Counts(*row.counts).delivering
+                self.rows_cost += limits.ROW_COST_BYTES * rows
                 spec = self.catalog.spec_of_stored(name, row.settings)
                 queue = self.queues[name] = Queue(self.write_set, name, spec, row)
             elif self.catalog.declares(name):

@@ -202,3 +202,18 @@ def test_a_deleted_queue_with_many_groups() -> None:
     assert it.replies[-1]["ok"]
     assert len(it.costs) > 1
     assert most_written(it) < MOST_WRITTEN
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_queues_of_an_address_that_a_send_decodes() -> None:
+    """1,200 with 120 deliveries each took 1.1 s and 86 MB in one transaction."""
+    queues = {f"s{number}": {"consumer_timeout": 0} for number in range(50)}
+    it = Measured(Catalog({}, {}, {"p": {"subscriptions": queues}}), batch=500)
+    names = [f"p::{name}" for name in queues]
+    it.take([it.command("attach", queue=name, consumer="c", credit=100) for name in names])
+    it.take([it.message("p", b"") for _ in range(100)])
+    it.reopen()
+    it.costs.clear()
+    it.take([it.message("p", b"")])
+    assert kinds(it).count("added") == 50 * 101
+    assert len(it.costs) > 2

@@ -367,6 +367,8 @@ MUTANTS = [
            "core/queue.py", "limits.LOOK_COST_BYTES * len(self.consumers)", "0"),
     Mutant("rows weigh nothing", "R121: rows with long selectors count where they are stored",
            "core/state.py", "self.rows_cost += queue.row_cost", "self.rows_cost += 0"),
+    Mutant("decoding weighs nothing", "R121: the rows of a queue that is decoded count",
+           "core/state.py", "self.rows_cost += limits.ROW_COST_BYTES * rows", "pass"),
     Mutant("groups are erased at once", "R114: it continues in the next transaction",
            "core/transitions/placing.py",
            "            return False\n        work.spend(limits.NAME_COST_BYTES * len(group))\n",
@@ -487,6 +489,8 @@ LIKELIEST: Mapping[str, str] = {
         "fuzz/test_work.py::test_messages_beside_many_consumers_are_not_one_transaction",
     "rows weigh nothing":
         "fuzz/test_counted.py::test_a_sweep_of_many_queues_with_a_long_selector",
+    "decoding weighs nothing":
+        "fuzz/test_counted.py::test_queues_of_an_address_that_a_send_decodes",
     "groups are erased at once":
         "fuzz/test_counted.py::test_a_deleted_queue_with_many_groups",
     "an address drops all at once":
