@@ -46,6 +46,8 @@ FEW = 1_500
 """Messages of the history that is not slow to write."""
 EVICTED = 50
 """Messages that are evicted however fast the load is consumed."""
+EXPIRED = 5
+"""Messages that expire, as nobody consumes them."""
 
 
 async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int) -> Application:
@@ -86,9 +88,15 @@ async def keep_some(app: Application) -> None:
 
 
 async def some_of_each(app: Application, load: Load) -> None:
-    """Send to quiet queues, ack and reject there, and fill one: the load may do none of it."""
+    """Send to quiet queues, ack and reject there, fill one, and let some expire.
+
+    The load may do none of it.
+    """
     for _ in range(RING_SIZE + EVICTED):
         await load._producer.send(load._topic, b"full", key=b"full")
+    for _ in range(EXPIRED):
+        headers = [("ringfaust-ttl-ms", b"1")]
+        await load._producer.send(load._topic, b"brief", key=b"brief", headers=headers)
     keys = [f"calm-{number}" for number in range(8)]
     for key in keys:
         for number in range(6):
