@@ -16,7 +16,7 @@ from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, queue_name, row_bytes
-from ringfaust.core.catalog import Catalog, catalog_of
+from ringfaust.core.catalog import Catalog, beyond_patterns, catalog_of
 from ringfaust.core.patterns import is_pattern
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import (
@@ -221,13 +221,8 @@ class QueuesConfig(ConfigModel):
 
     def _too_many_patterns(self) -> Iterator[PydanticCustomError]:
         names = (*self.queues, *self.addresses, *self.settings)
-        patterns = sum(map(is_pattern, names))
-        if patterns > limits.PATTERNS:
-            yield refuse(
-                f"`queues`, `addresses` and `settings` have {patterns:,} names with * or #; they "
-                f"may have at most {limits.PATTERNS:,}, because each queue's name is compared with "
-                "all of them"
-            )
+        if text := beyond_patterns(sum(map(is_pattern, names))):
+            yield refuse(text)
 
     def _routes_to_nowhere(self) -> Iterator[PydanticCustomError]:
         declared = [*self.queues, *self.addresses]

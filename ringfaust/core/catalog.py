@@ -67,7 +67,7 @@ class Catalog:
 
     def declares_address(self, name: str) -> bool:
         """Return whether the configuration declares an address of that name."""
-        # A queue of an address is none.
+        # A queue of an address is not an address.
         return SEPARATOR not in name and self._addresses.has(name)
 
     def names(self, name: str) -> bool:
@@ -178,6 +178,16 @@ def catalog_of(document: Mapping[str, Any]) -> Catalog:
         document.get(each, {}) for each in ("queues", "settings", "addresses")
     )
     return Catalog(queues, settings, addresses)
+
+
+def beyond_patterns(count: int) -> str:
+    """Why a configuration may not have so many names with wildcards; empty: it may (R120)."""
+    if count <= limits.PATTERNS:
+        return ""
+    return (
+        f"`queues`, `addresses` and `settings` have {count:,} names with * or #; they may have at "
+        f"most {limits.PATTERNS:,}, because each queue's name is compared with all of them"
+    )
 
 
 def _spec(given: Iterable[Fields]) -> QueueSpec:

@@ -317,7 +317,7 @@ class Engine:
     def accepts_sends(self, queue: str) -> bool:
         """Whether sends to a queue are read now (R60, R90). A missing queue refuses them."""
         state = self.state
-        if queue not in state.queues:  # to decode all queues of an address would have no bound
+        if queue not in state.queues:  # the queues of an address may be too many to decode
             row: QueueRow | None = state.queue_rows.get(queue)
             if row is not None and not row.paused and not self._blocks(queue, row):
                 return True

@@ -119,8 +119,8 @@ CONFIGURED_COST = 2
 it twice. A queue that takes it up writes it into an event, too."""
 
 PATTERNS = 1_000
-"""Most names with `*` or `#` in a configuration that is applied. The name of each queue and address
-is compared with all of them."""
+"""Most names with `*` or `#` in a configuration. The name of each queue and address is compared
+with all of them."""
 
 PATTERN_COST_BYTES = 4
 """What each of them counts among the bytes of a step for each word of a name that is compared."""

@@ -198,7 +198,7 @@ class Queue:
         self.set_fields = spec.set_fields()
         """The settings that differ from the defaults."""
         self.row_cost = limits.CONFIGURED_COST * row_bytes(spec.selector)
-        """What its only long setting counts when a step stores its row (R121)."""
+        """What its selector, the only long setting, counts when its row is stored (R121)."""
         self.policy = POLICIES[spec.compat]
         self.is_limited = max(spec.max_messages, spec.max_bytes, spec.max_message_bytes) >= 0
         self.dedups = spec.dedup_window > 0
@@ -208,9 +208,8 @@ class Queue:
     def reset(self, spec: QueueSpec) -> None:
         """Make it new again: it was emptied and deleted, and is created within the same batch."""
         self._decode(spec, None)
-        self.consumers, self.consumers_by_priority, self.match_bytes = {}, [], 0
-        self.searching = []
-        self._by_order = {}
+        self.consumers = {}
+        self.group_consumers()
         self.history.departures = (0, 0)
 
     # --- tables ----------------------------------------------------------------------------------

@@ -62,9 +62,8 @@ class State:
         """The command that continues in the next transaction, before any other (R114)."""
         self._stored_unfinished = self.unfinished
         self.rows_cost = 0
-        """What the rows count that this step has read, to decode queues, or will be stored for it.
-
-        Those of a queue that this batch has stored before count nothing (R121).
+        """What the rows count of queues that this step decodes, or is the first of its batch to change
+        (R121).
         """
         self._deleted: dict[str, Queue] = {}
         """Deleted queues that the store still has; a new one must not see their rows."""
@@ -205,7 +204,7 @@ class State:
                 del self.queues[queue.name]
         for address in list(self.addresses.values()):
             if address.retained.is_stored and address not in self._changed_addresses:
-                # Its next use decodes it: to compare all their names now would have no bound.
+                # Its next use decodes it again: there may be too many to compare all of them now.
                 self.addresses.pop(address.name).forget()
                 continue
             spec = catalog.address(address.name, address.settings)

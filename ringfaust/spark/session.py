@@ -116,7 +116,7 @@ def open_session(
 
 
 def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Set what a job needs, but for what the command line names (see `use_settings`)."""
+    """Set what a job needs, except what the command line sets (see `use_settings`)."""
     for name, value in settings.items():
         if name not in _given:
             session.conf.set(name, value)

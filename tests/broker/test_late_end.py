@@ -39,13 +39,13 @@ async def proxy(broker: EmbeddedBroker) -> AsyncIterator[tuple[Proxy, str]]:
 async def late_error(between: Proxy, version: int) -> int:
     """Deliver the late END_TXN. Returns its error code.
 
-    The broker refuses it for the time being while it still completes the transaction before, as
-    markers follow the answer. It is sent until the answer is final.
+    The broker answers a commit before it has written all markers. Until then it refuses the late
+    request for the time being, so this repeats it until the answer is final.
     """
     late = list(between.late)
     while True:
         (answer,) = await between.deliver()
-        # The error code stands behind correlation id, tags and throttle time.
+        # The error code follows the correlation id, the tags and the throttle time.
         (error,) = struct.unpack_from(">h", answer, 8 if version == 1 else 9)
         if error != CONCURRENT_TRANSACTIONS:
             return error

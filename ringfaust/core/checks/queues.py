@@ -9,7 +9,13 @@ from ringfaust.core import commands as c
 from ringfaust.core import levels, limits
 from ringfaust.core.address import Address, address_of, queue_name
 from ringfaust.core.admission import beyond_limits, turned_away
-from ringfaust.core.catalog import SUBSCRIPTIONS, Catalog, Configuration, catalog_of
+from ringfaust.core.catalog import (
+    SUBSCRIPTIONS,
+    Catalog,
+    Configuration,
+    beyond_patterns,
+    catalog_of,
+)
 from ringfaust.core.checks.refusal import (
     CommandRefused,
     bad,
@@ -122,11 +128,7 @@ def apply(work: Work, apply: c.Apply) -> list[Stage]:
 
 def _check_size(about: str, document: Mapping[str, Any], catalog: Catalog) -> None:
     """Check that what a configuration declares is bounded (R120)."""
-    if catalog.patterns > limits.PATTERNS:
-        text = (
-            f"`queues`, `addresses` and `settings` have {catalog.patterns:,} names with * or #; "
-            f"they may have at most {limits.PATTERNS:,}"
-        )
+    if text := beyond_patterns(catalog.patterns):
         raise beyond(about, text)
     for name, fields in document.get("addresses", {}).items():
         declared = [queue_name(name, each) for each in fields.get(SUBSCRIPTIONS, {})]
@@ -154,7 +156,9 @@ def create_queue(work: Work, create: c.CreateQueue) -> list[Stage]:
     """Create a queue; one named `address::name` joins that address (R71, R90)."""
     name = create.queue
     address_name = address_of(name)
-    work.weigh(3 * work.state.catalog.cost_of(name))  # is it an address, what is set, once more
+    work.weigh(
+        3 * work.state.catalog.cost_of(name)
+    )  # each compares the name: address, settings, creation
     if find_address(work, name) is not None:
         raise bad(name, "an address has that name")
     address = known_address(work, address_name) if address_name else None

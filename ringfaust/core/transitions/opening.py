@@ -109,7 +109,7 @@ def _declare(work: Work, address: Address, names: list[str], *, cuts: bool) -> N
 def fill_stage(work: Work, stage: Stage) -> None:
     """Send some queues of an address as much of what that retains as fits (R71, R114).
 
-    They are next to each other among its members: a list of them would have no bound (R120).
+    They stand together in the list of its members, so the stage need not list them (R120).
     """
     first, count, after = stage.args
     address = work.state.address(stage.queue)
@@ -134,16 +134,17 @@ def beyond_room(queues: Collection[str]) -> str:
 def _beyond_step(work: Work, names: Collection[str]) -> str:
     """What can be created at once, if that is less than these queues; else empty (R121)."""
     catalog = work.state.catalog
-    costs = [limits.ROW_COST_BYTES + 2 * catalog.cost_of(name) for name in names]
-    work.weigh(sum(costs))
-    if sum(costs) <= limits.STEP_BYTES:
-        texts = [catalog.spec(name, {}).selector for name in names]
-        costs.append(limits.CONFIGURED_COST * sum(map(row_bytes, texts)))
-    if sum(costs) <= limits.STEP_BYTES:
+    cost = sum([limits.ROW_COST_BYTES + 2 * catalog.cost_of(name) for name in names])
+    work.weigh(cost)
+    if cost <= limits.STEP_BYTES:  # else looking at all their settings would take too long
+        selectors = [catalog.spec(name, {}).selector for name in names]
+        cost += limits.CONFIGURED_COST * sum(map(row_bytes, selectors))
+    if cost <= limits.STEP_BYTES:
         return ""
     return (
-        f"{limits.STEP_BYTES:,} bytes at once, with their settings, and "
-        f"{limits.PATTERN_COST_BYTES} for each word of a name and pattern it is compared with"
+        f"{limits.STEP_BYTES:,} bytes at once, with their settings: each queue counts "
+        f"{limits.ROW_COST_BYTES}, its selector {limits.CONFIGURED_COST} times, and "
+        f"{2 * limits.PATTERN_COST_BYTES} for each word of its name and each pattern"
     )
 
 
