@@ -62,9 +62,8 @@ class State:
         """The command that continues in the next transaction, before any other (R114)."""
         self._stored_unfinished = self.unfinished
         self.rows_cost = 0
-        """What the rows count of queues that this step decodes, or is the first of its batch to change
-        (R121).
-        """
+        """What rows of queues count: of those that this step decodes, and of those that it is the
+        first of its batch to change (R121)."""
         self._deleted: dict[str, Queue] = {}
         """Deleted queues that the store still has; a new one must not see their rows."""
         self._deleted_in_flight: dict[str, Queue] = {}
