@@ -84,6 +84,9 @@ def engine() -> Iterator[tuple[str, Callable[[], object]]]:
             "fuzz/test_bytes",
             "fuzz/test_work",
             "fuzz/test_retained",
+            "fuzz/test_applied",
+            "fuzz/test_counted",
+            "model/test_selecting",
         )
     )
 
