@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import groupby
 from typing import Any
 
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
+from ringfaust.core.table import Kind
+from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from ringfaust.testing.accounts.event_accounts import EventAccounts
@@ -49,9 +50,11 @@ class Bookkeeper:
         self._check_hop()
 
     def check_group(self) -> None:
-        """After an orderly stop, the group's offsets are the positions."""
+        """After an orderly stop, the group's offsets are the positions, and the level is known."""
         for partition in self._partitions:
             partition.check_group()
+            if not self._plan.as_artemis:
+                partition.check_level()
 
     @property
     def events(self) -> Counter[str]:
@@ -143,8 +146,8 @@ class _Reader:
             )
             self.events[f"{line['event']} {line.get('reason', '')}".strip()] += 1
             self._accounts.take(self._number, line)
-        for (_, by), group in groupby(lines, key=lambda line: (line["step"], line["by"])):
-            self._read_group(by, list(group))
+        for group in _groups(lines):
+            self._read_group(group[0]["by"], group)
 
     def _read_group(self, by: str, lines: list[Line]) -> None:
         while lines[0]["event"] == "gap":  # the first record behind it may have its position
@@ -177,6 +180,10 @@ class _Reader:
             self._expect_replies(command, lines)
         else:
             send = _send(record, by, now_ms)
+            sent_by = int(send.said.get("revision", 0))
+            demand(sent_by <= self._book.revision, "its route is not in use yet:", record)
+            is_fed = record.topic in ("hop", *self._book.topics)
+            demand(is_fed, "its route is not in use any more:", record)
             self._causes.judge(send, lines)
             for line in lines:
                 if line["event"] == "refused":
@@ -271,6 +278,14 @@ class _Reader:
             at = self._broker.offsets.get((topic, self._number), 0)
             demand(at == positions.get(topic, 0), "the group's offset of", topic, "is", at)
 
+    def check_level(self) -> None:
+        """The partition uses the level that it was raised to (R129)."""
+        store = MemoryKeyValue()
+        rows = self._broker.log("changelog", self._number).read(0, _ALL)[0]
+        store.apply([(row.key or b"", row.value) for row in rows])
+        found = [clock.level for _, clock in ByteStore(store).scan(Kind.CLOCK, "", 0, None, 1)]
+        demand(found in ([self._book.level], []), "the level is", found, "not", self._book.level)
+
     def _check_waits(self, record: FetchedRecord) -> None:
         send = _send(record, "", 0)
         names = self._book.members if send.queue == ADDRESS else [send.queue]
@@ -336,6 +351,19 @@ class _Reader:
             demand(counts.balanced, "accounts:", counts)
             ours = (len(queue.ready), len(queue.held), len(queue.scheduled))
             demand(counts.stored()[:3] == ours, "holds", ours, "but counts", counts)
+
+
+def _groups(lines: list[Line]) -> list[list[Line]]:
+    """The lines, by cause. What a restart finds lost may come within a large command (R82)."""
+    groups: list[list[Line]] = []
+    for line in lines:
+        first = groups[-1][0] if groups else {"step": -1, "by": ""}
+        is_within = line["event"] == "lost" and first["by"] not in _OF_TIME
+        if line["step"] == first["step"] and (line["by"] == first["by"] or is_within):
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return groups
 
 
 def _said(record: FetchedRecord) -> dict[str, str]:

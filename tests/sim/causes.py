@@ -247,7 +247,10 @@ class Causes:
             return self._expected_of_settle(command, lines)
         if kind == "ack_many":
             return [], self._expected_of_acks(command, lines)
-        if kind == "tick" or lines[-1]["event"] == "refused":
+        if kind == "apply":
+            is_refused = lines[-1]["event"] == "refused"
+            demand(is_refused == (command["revision"] <= self._book.revision), "wrong:", lines)
+        if kind == "tick" or lines[-1]["event"] in ("refused", "lost"):
             return [], []
         queues = self._book.queues
         if kind in ("detach", "recover"):
@@ -361,7 +364,7 @@ class Causes:
         demand(book.acked == must_ack, "acked", book.acked, "but it asked for", must_ack)
         if kind == "delete_queue":  # it may have been created for that, with a managed window
             must_end = must_end + [held for _, held in book.ended if held.number > given]
-        if kind not in ("tick", "configure"):
+        if kind not in ("tick", "configure", "apply"):
             numbers = sorted(held.number for _, held in book.ended)
             wanted = sorted(held.number for held in must_end)
             demand(numbers == wanted, "ended:", numbers, "but it asked for", wanted)
@@ -380,6 +383,8 @@ class Causes:
         is_sign = kind in _SIGNS or (kind == "ack_many" and bool(self._book.acked))
         if queue is not None and name in queue.clients and is_sign:
             queue.clients[name].seen_ms = now_ms
+        if kind == "raise_level":
+            self._book.level = command["level"]
         if kind == "rollback":
             for other, consumer in self._session(command["session"]):
                 other.clients[consumer].seen_ms = now_ms
@@ -395,6 +400,9 @@ class Causes:
     def _check_queues(self, before: dict[str, int], lines: list[Line]) -> None:
         book = self._book
         demand(not self._copies, "copies are missing:", self._copies)
+        for queue in book.queues.values() if book.command.get("type") == "apply" else ():
+            wanted = book.settings_of(queue)
+            demand(queue.spec == wanted, queue.name, "has", queue.spec, "but should have", wanted)
         for name in {line.get("queue", "") for line in lines} & set(book.queues):
             queue = book.queues[name]
             ring_size, ready = queue.spec["ring_size"], len(queue.ready)

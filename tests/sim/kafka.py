@@ -49,13 +49,17 @@ class Journal:
         self.old_log: dict[str, int] = {}
         """By topic: the last record that existed at the assignment, until all have been read."""
 
-    def forget_what_was_read(self) -> None:
-        """Empty `old_log` once everything in it has been read that may be read now."""
+    def forget_what_was_read(self, topics: Collection[str]) -> None:
+        """Empty `old_log` once everything in it has been read that may be read now.
+
+        Args:
+            topics: those that have a route.
+        """
         if self.processor is None:
             return
         positions, blocked = self.processor.positions, self.processor.paused_topics
         if all(
-            positions.get(topic, 0) > last or topic in blocked
+            positions.get(topic, 0) > last or topic in blocked or topic not in topics
             for topic, last in self.old_log.items()
         ):
             self.old_log.clear()
@@ -295,7 +299,10 @@ class Reader:
         self.go_to({tp: offset})
 
     def stop_reading(self, tps: Collection[TP]) -> None:
-        """The script revokes what is closed."""
+        for tp in tps:
+            self._positions.pop(tp, None)
+            self._generations.pop(tp, None)
+            self._paused.discard(tp)
 
     def rejoin(self) -> None:
         """The script rebalances the group."""

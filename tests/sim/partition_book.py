@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.plan import ADDRESS, DECLARED, Plan
+from tests.sim.plan import ADDRESS, DECLARED, ROUTES, Plan
 from tests.sim.queue_book import WINDOW, Client, Held, Line, Message, QueueBook, demand
 from tests.sim.sends import Send
 from tests.sim.victims import check_due_order, judge_victim
@@ -25,11 +25,20 @@ class PartitionBook:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.revision = 0
+        """Of the configuration in use (R128)."""
+        self.level = 1
+        """The feature level in use (R129)."""
+        self._declared = self._declarations(plan.document())
+        self.topics = {route["topic"] for route in ROUTES}
+        """Whose records become messages."""
         self.queues: dict[str, QueueBook] = {}
         self.members: list[str] = []
         """Queues of the address, in the order they joined."""
         self.kept: list[Send] = []
         self.most_kept = plan.addresses.get(ADDRESS, {}).get("retroactive_count", 0)
+        self._is_kept_by_command = False
+        """Whether an operator has set that."""
         self.xids: dict[str, dict[str, Any]] = {}
         """By name: whether it is prepared, and what was done in it."""
         self.deliveries = 0
@@ -58,13 +67,21 @@ class PartitionBook:
 
     def queue(self, name: str) -> QueueBook | None:
         """The queue of that name, if there is one."""
-        if name not in self.queues:
-            if name in self.plan.queues:
-                self.queues[name] = QueueBook(name, self.plan.queues[name])
-            elif name == DECLARED and self.plan.addresses:
-                settings = self.plan.addresses[ADDRESS]["subscriptions"]["all"]
-                self.queues[name] = QueueBook(name, settings)
+        if name not in self.queues and name in self._declared:
+            self.queues[name] = QueueBook(name, self._declared[name])
         return self.queues.get(name)
+
+    @staticmethod
+    def _declarations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """What a configuration says of queues, by name."""
+        declared = dict(document["queues"])
+        if document["addresses"]:
+            declared[DECLARED] = document["addresses"][ADDRESS]["subscriptions"]["all"]
+        return declared
+
+    def settings_of(self, queue: QueueBook) -> dict[str, Any]:
+        """All settings that a queue must have: its own win over those of the configuration."""
+        return QueueBook(queue.name, self._declared.get(queue.name, {}) | queue.own).spec
 
     def takes_part(self, xid: str, owner: str) -> bool:
         """Whether more can be done in the transaction by whoever shows this owner (R81)."""
@@ -117,6 +134,7 @@ class PartitionBook:
         if queue.spec["dedup_window"] and message.id != message.source:
             queue.sent[message.id] = line["enqueued_ms"], message.sequence
         self.adds.append((queue.name, message.id))
+        queue.is_used = True
         return message
 
     def _no_overflow_due(self, queue: QueueBook) -> None:
@@ -299,6 +317,7 @@ class PartitionBook:
             client.active = True
         else:
             queue.orders += 1
+            queue.is_used = True
             given = self.command if name != WINDOW else {"credit": queue.spec["window"]}
             is_subscription = given.get("type") == "subscribe"
             client = queue.clients[name] = Client(
@@ -330,6 +349,8 @@ class PartitionBook:
             queue = self.queues[name] = QueueBook(name, {})
         demand(queue is not None, "there is no such queue:", line)
         assert queue is not None
+        if self.command.get("type") != "apply":
+            queue.own |= line["settings"]
         queue.spec.update(line["settings"])
         if not queue.spec["dedup_window"]:
             queue.sent = {}
@@ -338,6 +359,20 @@ class PartitionBook:
 
     def _configured_address(self, line: Line) -> None:
         self.most_kept = line["settings"].get("retroactive_count", self.most_kept)
+        self._is_kept_by_command |= "retroactive_count" in line["settings"]
+        self.keep()
+
+    def _applied(self, line: Line) -> None:
+        """Another configuration is in use. What it changes of used queues, other lines tell."""
+        document = self.command["configuration"]
+        self.revision = line["revision"]
+        self._declared = self._declarations(document)
+        self.topics = {route["topic"] for route in document["routes"]}
+        for queue in self.queues.values():
+            if not queue.is_used:
+                queue.spec = self.settings_of(queue)
+        if not self._is_kept_by_command and document["addresses"]:
+            self.most_kept = document["addresses"][ADDRESS]["retroactive_count"]
         self.keep()
 
     def keep(self, sent: Send | None = None) -> None:
@@ -357,4 +392,4 @@ class PartitionBook:
 
 
 _DELAYED = frozenset(("release", "recover", "rollback", "rollback_xid", "start"))
-_WITHOUT_QUEUE = frozenset(("configured", "configured_address"))
+_WITHOUT_QUEUE = frozenset(("applied", "configured", "configured_address"))

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.routes import Route
-from ringfaust.protocol.stored_rows import Feed, Feeds
+from ringfaust.protocol.route_changes import feeds_of, routes_of
+from ringfaust.protocol.stored_rows import Feeds
 
 PARTITIONS = 2
 TOPICS = {str(role): str(role) for role in Role if role is not Role.PRODUCER}
@@ -20,9 +20,18 @@ KEEPER = "keeper"
 """The consumer that sends heartbeats all the time."""
 CREATED = "e"
 """A queue that exists only after an operator has created it."""
+ADDED = "f"
+"""A queue that a later configuration declares."""
 ADDRESS = "prices"
 DECLARED = f"{ADDRESS}::all"
 MEMBERS = (DECLARED, f"{ADDRESS}::ann", f"{ADDRESS}::bob", f"{ADDRESS}::k1", f"{ADDRESS}::x.red")
+ROUTES = [
+    {"topic": "keyed", "queue": "{key}"},
+    {"topic": "timed", "queue": "{key}"},
+    {"topic": "far", "queue": "{header:ringfaust-queue}"},
+]
+REMOVABLE = "timed"
+"""The topic whose route configurations remove and bring back."""
 
 SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "": lambda properties: True,
@@ -58,18 +67,21 @@ class Plan(NamedTuple):
     """Queues have `compat: artemis`, whose rules the bookkeeper does not know. It only counts; an
     uninterrupted run shows what they must hold and emit."""
 
+    def document(self) -> dict[str, Any]:
+        """What `queues.yaml` says when the workers start."""
+        return {"queues": self.queues, "addresses": self.addresses, "routes": ROUTES}
+
     def catalog(self) -> Catalog:
-        return Catalog(self.queues, {}, self.addresses)
+        return catalog_of(self.document())
 
     def feeds(self) -> Feeds:
-        routes = [Feed(topic, "{key}", False) for topic in ("keyed", "timed")]
-        return Feeds(PARTITIONS, (Feed("far", "{header:ringfaust-queue}", True), *routes))
+        return feeds_of(self.document(), PARTITIONS)
 
     def processor_config(self) -> ProcessorConfig:
         return ProcessorConfig(
             control_topic="control",
             repartition_topic="hop",
-            routes=[Route("keyed", "{key}"), Route("timed", "{key}")],
+            routes=routes_of(self.feeds(), repartitioned=False),
             max_record_bytes=10_000,
             log_is_clock=False,
             step_transitions=self.step_transitions,

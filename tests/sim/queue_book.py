@@ -79,6 +79,10 @@ class QueueBook:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self.name = name
         self.spec: dict[str, Any] = {**asdict(QueueSpec()), **settings}
+        self.own: dict[str, Any] = {}
+        """Settings that were set live (R72)."""
+        self.is_used = False
+        """Whether it has ever had a message or a consumer."""
         self.ready: dict[int, Message] = {}
         self.scheduled: dict[int, Message] = {}
         self.held: dict[int, Held] = {}

@@ -6,10 +6,13 @@ import random
 from typing import Any
 
 from tests.sim.plan import (
+    ADDED,
     ADDRESS,
     CREATED,
+    DECLARED,
     MEMBERS,
     PARTITIONS,
+    REMOVABLE,
     SELECTORS,
     Plan,
     partition_for,
@@ -50,6 +53,8 @@ class Script:
         """Draws who takes part in transactions, and how long; other seeds stay what they were."""
         self._standbys = random.Random(f"{plan!r} standbys")
         """Draws who follows a changelog; other seeds stay what they were."""
+        self._operators = random.Random(f"{plan!r} operators")
+        """Draws what is applied (R128); other seeds stay what they were."""
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -60,7 +65,7 @@ class Script:
     def steps(self, count: int = STEPS) -> list[Step]:
         draws, weights = zip(*self._draws, strict=True)
         drawn = [draw() for draw in self._rng.choices(draws, weights, k=count)]
-        return [each for step in drawn for each in (*self._standby(), step)]
+        return [each for step in drawn for each in (*self._standby(), *self._operated(), step)]
 
     def _standby(self) -> list[Step]:
         """Now and then a worker follows the changelog of a partition that another one has."""
@@ -70,6 +75,32 @@ class Script:
         return [
             ("standby", rng.randrange(PARTITIONS), rng.randrange(WORKERS), rng.choice((1, 5, 99)))
         ]
+
+    def _operated(self) -> list[Step]:
+        """Now and then an operator applies a configuration or raises the level (R128, R129)."""
+        rng, where = self._operators, partition_for(ADDED)
+        weights = [*_OPERATED.values(), 1 - sum(_OPERATED.values())]
+        what = rng.choices([*_OPERATED, ""], weights)[0]
+        if what == "send":
+            fields = {"id": f"f{rng.randrange(1_000)}", "priority": rng.choice((1, 9))}
+            return [("send", rng.choice(("keyed", REMOVABLE, "far")), ADDED, fields)]
+        if what == "attach":
+            command = {"type": what, "queue": ADDED, "consumer": "k1", "credit": rng.choice((0, 2))}
+            return [("say", where, command, 1)]
+        if what == "raise_level":
+            return [(what,)]
+        if what == "apply":
+            return [(what, *self._changed(rng), rng.random() < 0.7, rng.random() < 0.9)]
+        return []
+
+    def _changed(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        """The queue or address that a configuration changes, and its settings."""
+        of_address = [ADDRESS, DECLARED] if self._plan.addresses else []
+        name = rng.choice([*self._plan.queues, ADDED, *of_address])
+        if name == ADDRESS:
+            return name, {"retroactive_count": rng.choice((0, 1, 2, 4))}
+        settings = [*random_settings(rng).items()]
+        return name, dict(rng.sample(settings, rng.choice((1, len(settings)))))
 
     def _next(self) -> int:
         self._numbers += 1
@@ -331,6 +362,8 @@ class Script:
         return ("compact", self._rng.randrange(PARTITIONS))
 
 
+_OPERATED = {"apply": 0.03, "raise_level": 0.005, "send": 0.04, "attach": 0.02}
+"""Shares of the steps after one about a configuration, the level, or a queue that is added."""
 _WEIGHTS = {
     "send": 22, "burst": 4, "open_or_close": 3, "attach": 8, "consume": 6, "settle": 14,
     "operate": 9, "nonsense": 0.5, "work": 24, "fetch": 4, "cycle": 4, "commit": 5, "late": 4,

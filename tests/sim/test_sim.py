@@ -113,6 +113,25 @@ def test_time_acts_though_every_cycle_has_records() -> None:
         world.close()
 
 
+def test_time_acts_though_the_log_of_a_removed_route_was_never_read() -> None:
+    """R110, R128: what the topic had at the assignment is not waited for."""
+    world = World(Plan({"a": {"ring_size": 2}}, {}))
+    where = partition_for("a")
+    try:
+        world.do(("send", "keyed", "a", {"id": "short", "ttl-ms": 20}))
+        world.do(("send", "timed", "a", {"id": "unread"}))
+        world.do(("apply", "", {}, False, True))
+        for wait_ms in (0, 0, 0, 30, 0):
+            world.do(("advance", wait_ms))
+            world.do(("work", where, [("control", 9), ("keyed", 9)], 3))
+        assert lines_of(world, "applied")
+        assert lines_of(world, "expired")
+        world.finish()
+        assert "unread" in "".join(lines_of(world, "added"))
+    finally:
+        world.close()
+
+
 def test_a_long_step_detaches_nobody() -> None:
     """R110: the heartbeats of that time are in the log, and the worker has not read them yet."""
     world = World(Plan({"a": {"consumer_timeout": 60}}, {}))

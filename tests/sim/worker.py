@@ -1,4 +1,4 @@
-"""Workers that are driven by hand: no event loop, no threads, no sleeps.
+"""Workers that are driven by hand: no threads, no sleeps, and an event loop only for look-ups.
 
 Tasks, processor, input buffer, pausing, replay and start positions are the worker's own. They get
 the virtual clock, store, producer and consumer as arguments; nothing is patched. A commit stops at
@@ -23,6 +23,7 @@ from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route
+from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.context import TaskSettings, WorkerContext
 from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition.repartition import repartition_task
@@ -46,6 +47,8 @@ from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
 
 TOMBSTONE_MS = 3_600_000
+_LOOP_ROUNDS = 3
+"""Of the event loop: it runs a look-up, then tells the task."""
 SKEW_MAX_MS = 250
 """How far a clock may differ from the broker's before time stops to act (R115)."""
 
@@ -230,8 +233,18 @@ class SteppedCommit:
 class TaskDriver:
     """Runs one task by hand: its cycles and its commits, when the script says so."""
 
-    def __init__(self, task: Task, commit: SteppedCommit, reader: Reader, journal: Journal) -> None:
+    def __init__(
+        self,
+        task: Task,
+        commit: SteppedCommit,
+        reader: Reader,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._task = task
+        self._loop = loop
+        self.given = task.work.tps
+        """What it may read, if the configuration has the routes."""
         self._commit = commit
         self._reader = reader
         self._journal = journal
@@ -277,11 +290,17 @@ class TaskDriver:
         if fenced is not None:
             self._run(fenced)
         if not self.is_fenced:
-            self._run(self._task.run_cycle())
+            self._loop.run_until_complete(self._run_cycle())
         if self._task.failure is not None:
             raise self._task.failure  # nothing that the script does is lasting
         if not self.is_fenced:
-            self._journal.forget_what_was_read()
+            self._journal.forget_what_was_read({tp.topic for tp in self.tps})
+
+    async def _run_cycle(self) -> None:
+        """Run a cycle; then what it has begun to look up is found."""
+        self._run(self._task.run_cycle())
+        for _ in range(_LOOP_ROUNDS):
+            await asyncio.sleep(0)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end. Whenever it yields to the network, the commit advances."""
@@ -348,6 +367,9 @@ class Worker:
         self.reader = Reader(broker)
         self._log_ends = VirtualLogEnds(broker, self.clock)
         self.drivers: dict[Unit, TaskDriver] = {}
+        self._loop = asyncio.new_event_loop()
+        self._revision = 0
+        """The newest configuration that it knows (R128)."""
         self._followers: dict[int, Follower] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
         self._shared: dict[str, Any] = {
@@ -375,6 +397,7 @@ class Worker:
             "topic_ids": virtual_topic_ids(broker),
             "leave_group": _never,
             "newest_configuration": _never,
+            "took_up": self._learn,
             "log_end": self._log_ends.end,
             "reader": lambda: self.reader,
         }
@@ -407,11 +430,14 @@ class Worker:
         )
         if unit.repartitioned:
             route = self._routes[unit.repartitioned]
-            task = repartition_task(route, unit.number, context)
+            task = repartition_task(route, unit.number, context, self._revision)
         else:
             topics = frozenset((TOPICS["control"], TOPICS["hop"], "keyed", "timed"))
             task = partition_task(self._follower(unit.number), topics, context)
-        return TaskDriver(task, commit, self.reader, journal)
+        return TaskDriver(task, commit, self.reader, journal, self._loop)
+
+    def _learn(self, revision: int, _: Feeds) -> None:
+        self._revision = max(revision, self._revision)
 
     def _follower(self, number: int) -> Follower:
         return self._followers.setdefault(number, Follower(number, self._store_context))
@@ -430,8 +456,8 @@ class Worker:
 
     def assign(self, unit: Unit) -> None:
         driver = self._new_driver(unit)
-        self._log_ends.assign(driver.tps)
-        self.reader.assign(driver.tps)
+        self._log_ends.assign(driver.given)
+        self.reader.assign(driver.given)
         driver.open()
         self.drivers[unit] = driver
 
@@ -439,7 +465,7 @@ class Worker:
         driver = self.drivers.pop(unit, None)
         if driver is not None:
             driver.close()
-            self.reader.revoke(driver.tps)
+            self.reader.revoke(driver.given)
 
     def hand_over(self, unit: Unit) -> None:
         self.drivers[unit].hand_over()
@@ -452,10 +478,17 @@ class Worker:
         """It is killed."""
         for driver in self.drivers.values():
             driver.crash()
-            self.reader.revoke(driver.tps)
+            self.reader.revoke(driver.given)
         self.drivers.clear()
         self._followers.clear()
         self.disk.unlock()
+
+    def close(self) -> None:
+        """It is used no more."""
+        for waiting in asyncio.all_tasks(self._loop):
+            waiting.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
 
     def cycle(self, unit: Unit) -> None:
         if unit in self.drivers:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ringfaust.core import levels
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from ringfaust.worker.store.identity import ForeignState
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
-from tests.sim.plan import CREATED, KEEPER, MEMBERS, PARTITIONS, Plan, partition_for
+from tests.sim.plan import (
+    ADDED,
+    ADDRESS,
+    CREATED,
+    DECLARED,
+    KEEPER,
+    MEMBERS,
+    PARTITIONS,
+    REMOVABLE,
+    ROUTES,
+    Plan,
+    partition_for,
+)
 from tests.sim.replay import check_replay
 from tests.sim.script import TOPICS, WORKERS, Step
 from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
@@ -56,6 +70,9 @@ class World:
             self._say_of_keeper("attach", credit=0)
         self._sent = 0
         self._crashes = 0
+        self._document = copy.deepcopy(plan.document())
+        """What was applied last; before that, what the workers started with."""
+        self._revision = 0
         self.events: Counter[str] = Counter()
         """How often each event occurred, counted at the end."""
 
@@ -107,6 +124,36 @@ class World:
     def _do_say(self, number: int, command: dict[str, Any], times: int) -> None:
         value = json.dumps(command).encode()
         self.broker.write(("control", number), [(b"key", value, [])] * times)
+
+    def _do_apply(
+        self, name: str, settings: dict[str, Any], has_route: bool, is_newer: bool
+    ) -> None:
+        """Change settings in the configuration, and have or remove a route (R128)."""
+        document = copy.deepcopy(self._document)
+        if name in document["queues"] or name == ADDED:
+            document["queues"].setdefault(name, {}).update(settings)
+        elif document["addresses"] and name == ADDRESS:
+            document["addresses"][ADDRESS].update(settings)
+        elif document["addresses"] and name == DECLARED:
+            document["addresses"][ADDRESS]["subscriptions"]["all"].update(settings)
+        document["routes"] = [each for each in ROUTES if has_route or each["topic"] != REMOVABLE]
+        revision = self._revision + is_newer
+        if is_newer:
+            self._document, self._revision = document, revision
+        if revision:
+            self._say_to_all(
+                type="apply", revision=revision, configuration=document, who="ann", text=""
+            )
+
+    def _do_raise_level(self) -> None:
+        self._say_to_all(type="raise_level", level=levels.NEWEST, who="ann")
+
+    def _say_to_all(self, **command: Any) -> None:
+        """Write a command for all partitions, in one transaction."""
+        transaction, value = Transaction(), json.dumps(command).encode()
+        for number in range(PARTITIONS):
+            self.broker.write(("control", number), [(None, value, [])], transaction)
+        self.broker.end(transaction, commit=True)
 
     def _do_nonsense(self, number: int, text: str) -> None:
         self.broker.write(("control", number), [(None, text.encode(), [])])
@@ -305,6 +352,8 @@ class World:
         for number, worker in enumerate(self._workers):
             if not worker.clock.is_right:
                 self._do_skew(number, 0)
+        if self._revision:
+            self._do_apply("", {}, True, True)  # whatever has waited for its route is read
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
@@ -313,7 +362,8 @@ class World:
             for _ in range(2 if when == "later" else 0):
                 self._do_advance(UNHEARD_RECHECK_MS)
                 self._finish_all_work()
-            for queue in (*self.plan.queues, CREATED, *(MEMBERS if self.plan.addresses else ())):
+            members = MEMBERS if self.plan.addresses else ()
+            for queue in (*self.plan.queues, ADDED, CREATED, *members):
                 command = {"type": "list", "queue": queue, "reply": f"{when}/{queue}"}
                 self._do_say(partition_for(queue), command, 1)
             self._finish_all_work()
@@ -332,6 +382,7 @@ class World:
         """End all workers."""
         for worker in self._workers:
             worker.crash()
+            worker.close()
 
     def _finish_all_work(self) -> None:
         for worker, unit in self._zombies():

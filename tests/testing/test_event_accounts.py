@@ -95,6 +95,15 @@ def test_steps_do_not_go_back_and_have_one_cause() -> None:
     assert faults(ADDED, {**idle, "step": 0})
 
 
+def test_what_a_restart_finds_lost_belongs_to_the_step_that_it_interrupts() -> None:
+    """R82: the look comes first, and then the rest of a large command (R114)."""
+    lost = line("lost", 3, 2, by="start")
+    rest = {**DISPATCHED, "step": 3, "by": "in/0/3"}
+    history = (ADDED, line("added", 2, 2), line("applied", 3, 0), lost, rest)
+    assert faults(*history) == []
+    assert faults(*history[:3], {**lost, "step": 2})
+
+
 def test_a_queue_is_empty_when_it_is_deleted_and_had_these_counts() -> None:
     counts = Counts(added=1, acked=1).as_dict()
     history = (ADDED, DISPATCHED, ENDS["acked"])

@@ -146,8 +146,12 @@ class EventAccounts:
 
 
 def _may_repeat_a_step(line: Line) -> bool:
-    """Whether the line may show the step before: an idle tick, for example, or a refused send."""
-    return line["event"] == "done" or (line["event"] == "dead" and not line["sequence"])
+    """Whether the line may show the step before: an idle tick, for example, or a refused send.
+
+    Or what a restart in the middle of a step finds lost (R82).
+    """
+    event = line["event"]
+    return event in ("done", "lost") or (event == "dead" and not line["sequence"])
 
 
 def change_count(counts: Counts, name: str, by: int = 1) -> None:

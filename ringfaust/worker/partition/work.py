@@ -291,6 +291,8 @@ class PartitionWork:
         else:
             processor.use_routes(direct)
         self._topics = self._given & {self._control.topic, *topics}
+        if self._ends is not None:  # what is not read is not waited for
+            self._ends = {topic: end for topic, end in self._ends.items() if topic in self._topics}
         if (self._topics, self._feeds) == before:
             return False
         self._pauses.keep(self._topics)
@@ -337,8 +339,7 @@ class PartitionWork:
         ids = {topic: bound.topic_id for topic, bound in bounds.items()}
         processor.go_to(starts.positions, ids, starts.gaps)
         if self._ends is not None:  # those of a recreated topic are never reached
-            ends = {**self._ends, **{topic: bound.end for topic, bound in bounds.items()}}
-            self._ends = {topic: end for topic, end in ends.items() if topic in self._topics}
+            self._ends = {**self._ends, **{topic: bound.end for topic, bound in bounds.items()}}
         # An offset of a repartition task would be taken for the position: see `start_positions`.
         for topic in bounds:
             self._in_group.pop(topic, None)
