@@ -132,6 +132,30 @@ def test_time_acts_though_the_log_of_a_removed_route_was_never_read() -> None:
         world.close()
 
 
+def test_a_partition_that_is_opened_again_reads_no_topic_whose_route_was_removed() -> None:
+    """R128: the configuration is in its state, and the rest of the command is not done yet."""
+    prices = {"retroactive_count": 3, "subscriptions": {"all": {}}}
+    where = partition_for("prices")
+    everything = [("control", 9), ("keyed", 9), ("timed", 9)]
+    less = {"retroactive_count": 0}
+    configure = {"type": "configure_address", "address": "prices", "settings": less}
+    world = play(
+        Plan({}, {"prices": prices}, step_transitions=1),
+        [
+            ("say", where, configure, 1),
+            ("apply", "prices::all", {"redelivery_delay_max": 30}, False, True),
+            ("work", where, everything, 1),
+            ("late", where, [("timed", 9), ("keyed", 9)]),
+            ("send", "timed", "prices", {"id": "waits"}),
+            ("work", where, everything, 3),
+        ],
+    )
+    log = world.broker.log("events", where).read(0, 999)[0]
+    lines = [line for record in log for line in (record.value or b"").split(b"\n")]
+    shown = [line for line in lines if b'"applied"' in line or b'"added"' in line]
+    assert [b'"added"' in line for line in shown] == [False, False, True], "after its route"
+
+
 def test_a_long_step_detaches_nobody() -> None:
     """R110: the heartbeats of that time are in the log, and the worker has not read them yet."""
     world = World(Plan({"a": {"consumer_timeout": 60}}, {}))

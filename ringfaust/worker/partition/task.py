@@ -503,8 +503,9 @@ class Task:
         else:
             await self._decide_one()
         await self._standstill.look()
-        positions, paused = self.work.positions, self.work.paused_topics
-        if all(topic in paused or positions[topic] >= to for topic, to in self._suspects.items()):
+        positions = self.work.positions
+        awaited = {tp.topic for tp in self.work.tps} - {*self.work.paused_topics}
+        if all(positions[topic] >= self._suspects[topic] for topic in awaited & {*self._suspects}):
             self.failure, self._suspects = None, {}
         if not self._left:
             await self.work.end_cycle()
@@ -568,6 +569,7 @@ class Task:
             for topic, to in (*self.work.positions.items(), *taken.items()):
                 self._suspects[topic] = max(to, self._suspects.get(topic, 0))
         await self._release()
+        before = self.work.tps
         while True:
             await self._clock.sleep(wait_s)
             try:
@@ -581,6 +583,8 @@ class Task:
                     return
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
+        # The commit that failed may have removed a route after all.
+        self._context.reader().stop_reading(before - self.work.tps)
         await self._read_on()
 
     @property
