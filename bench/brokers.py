@@ -63,7 +63,7 @@ def _wrong(topics: list[dict[str, Any]], last: int, application: str) -> list[An
         (topic["topic"], [(each["partition"], _order(each, last), {})
                           for each in topic["partitions"]], {})
         for topic in topics
-        if topic["is_internal"] or topic["topic"].partition(".")[0] in (application, "in")
+        if topic["is_internal"] or topic["topic"].startswith((f"{application}.", "in"))
         if any(_is_wrong(each, last) for each in topic["partitions"])
     ]  # fmt: skip
 

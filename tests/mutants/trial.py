@@ -33,10 +33,13 @@ UNITS = (
     "worker/faust/test_assignor",
     "worker/faust/test_group",
     "worker/faust/test_membership",
+    "worker/faust/test_shares",
     "worker/partition/test_other_routes",
     "worker/partition/test_route_changes",
     "worker/store/test_store",
     "worker/store/test_store_identity",
+    "worker/store/test_data_dir",
+    "worker/test_failover",
     "worker/partition/test_task",
 )
 
