@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
-from ringfaust.core.address import SEPARATOR, queue_name, row_bytes
+from ringfaust.core.address import SEPARATOR, beyond_room, queue_name
 from ringfaust.core.catalog import Catalog, beyond_patterns, catalog_of
 from ringfaust.core.patterns import is_pattern
 from ringfaust.core.selector import check_selector
@@ -208,12 +208,9 @@ class QueuesConfig(ConfigModel):
     def _too_many_subscriptions(self) -> Iterator[PydanticCustomError]:
         for address, given in self.addresses.items():
             names = [queue_name(address, name) for name in given.subscriptions]
-            size_bytes = sum(map(row_bytes, names))
-            if len(names) > limits.SUBSCRIPTIONS or size_bytes > limits.SUBSCRIPTIONS_BYTES:
+            if most := beyond_room(names):
                 yield refuse(
-                    f"{len(names):,} subscriptions, whose full names have {size_bytes:,} bytes; "
-                    f"an address takes at most {limits.SUBSCRIPTIONS:,}, and "
-                    f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of names",
+                    f"{len(names):,} subscriptions; an address takes at most {most}",
                     "addresses",
                     address,
                     "subscriptions",

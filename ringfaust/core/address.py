@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from ringfaust.core import limits
 from ringfaust.core.commands import Subscribe
 from ringfaust.core.model import Message
 from ringfaust.core.policy import POLICIES
@@ -28,6 +30,15 @@ def address_of(queue: str) -> str:
 def row_bytes(name: str) -> int:
     """How much a name counts in a row of many (R120)."""
     return len(name.encode("ascii", "backslashreplace"))
+
+
+def beyond_room(queues: Collection[str]) -> str:
+    """What an address takes at most, if that is less than these queues; else empty (R120)."""
+    if len(queues) > limits.SUBSCRIPTIONS:
+        return f"{limits.SUBSCRIPTIONS:,} queues"
+    if sum(map(row_bytes, queues)) > limits.SUBSCRIPTIONS_BYTES:
+        return f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
+    return ""
 
 
 def subscription_queue(subscribe: Subscribe) -> str:

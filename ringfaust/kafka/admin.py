@@ -34,7 +34,7 @@ REQUEST_TIMEOUT_S = 20.0
 """How long a broker may take for one later request; creating topics is slow."""
 COORDINATOR_TIMEOUT_S = 10.0
 """How long the brokers may take to name a coordinator; the first time they create a topic."""
-_PROBE_TIMEOUT_S = 1.0
+_PROBE_TIMEOUT_S = 0.75
 _TRANSACTIONS = 1
 """Kafka's number for the kind of coordinator."""
 _RETRY_S = 0.1
@@ -301,7 +301,9 @@ async def open_admin(
             async with asyncio.timeout(connect_timeout_s):
                 await client.start()
         except (KafkaError, OSError, TimeoutError, ValueError) as error:
-            raise BrokerUnreachable(brokers.servers, await _reason(brokers)) from error
+            first = brokers.servers.split(",")[0]
+            reason = await why_silent(first, brokers.security)
+            raise BrokerUnreachable(brokers.servers, reason) from error
         try:
             async with asyncio.timeout(2 * REQUEST_TIMEOUT_S):
                 yield KafkaAdmin(client)
@@ -319,20 +321,21 @@ async def open_admin(
             await client.close()
 
 
-async def _reason(brokers: Brokers) -> str:
-    """Return why nothing answered, judging by a plain TCP connection to the first server."""
-    host, _, port = brokers.servers.split(",")[0].rpartition(":")
+async def why_silent(server: str, security: str) -> str:
+    """Return why a server does not answer, judging by a plain TCP connection."""
+    host, _, port = server.rpartition(":")
     try:
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except TimeoutError:
-        return f"{host} does not respond"
+        return f"{server} does not respond"
     except OSError as error:
         # Prefer the system's message: asyncio's contains addresses.
         number = error.errno or 0
-        return os.strerror(number) if number > 0 else error.strerror or str(error)
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+        return f"{server} cannot be reached ({reason})"
     writer.close()
     return (
-        "something listens on that port, but it does not answer as a Kafka broker with "
-        f"{brokers.security} (check `security`)"
+        f"{server} accepts connections, but does not answer as a Kafka broker with {security}: it "
+        "hangs, or `security` is wrong"
     )

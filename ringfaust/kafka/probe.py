@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import NamedTuple
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from ringfaust.cancellation import cancellation_is_kept
-from ringfaust.kafka.admin import Brokers, BrokerUnreachable
+from ringfaust.kafka.admin import Brokers, BrokerUnreachable, why_silent
 
 ANSWER_S = 1.5
 """How long a broker may take to accept a client and to say which brokers there are."""
@@ -69,27 +68,7 @@ async def _ask(server: str, brokers: Brokers) -> _Answer:
         known = tuple(f"{each.host}:{each.port}" for each in client.cluster.brokers())
         return _Answer(server, known, "")
     except (KafkaError, OSError, TimeoutError, ValueError):
-        return _Answer(server, (), f"{server} {await _trouble(server, brokers.security)}")
+        return _Answer(server, (), await why_silent(server, brokers.security))
     finally:
         with cancellation_is_kept():
             await client.close()
-
-
-async def _trouble(server: str, security: str) -> str:
-    """Why a server does not answer, judging by a plain TCP connection."""
-    host, _, port = server.rpartition(":")
-    try:
-        async with asyncio.timeout(ANSWER_S / 2):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except TimeoutError:
-        return "does not respond"
-    except OSError as error:
-        # Prefer the system's message: asyncio's contains addresses.
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-        return f"cannot be reached ({reason})"
-    writer.close()
-    return (
-        f"accepts connections, but does not answer as a Kafka broker with {security}: it hangs, or "
-        "`security` is wrong"
-    )

@@ -196,7 +196,8 @@ async def test_a_closed_port_is_reported_at_once():
     with pytest.raises(BrokerUnreachable) as caught:
         await check_topics(config, QUEUES)
     assert caught.value.servers == config.bootstrap_servers
-    assert f"No Kafka broker answers at 127.0.0.1:{port}: Connection refused." in str(caught.value)
+    why = f"127.0.0.1:{port} cannot be reached (Connection refused)."
+    assert f"No Kafka broker answers at 127.0.0.1:{port}: {why}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,7 @@ def join(work: Work, stage: Stage) -> list[Stage]:
     _check_places(work, queue, name)
     _check_priorities(queue, name, priority)
     _check_session(work, name, session)
-    _check_searches(queue, name, selector)
-    _check_operations(queue, name, selector)
+    _check_selectors(queue, name, selector)
     return [stage._replace(kind=JOIN)]
 
 
@@ -138,29 +137,28 @@ def _check_session(work: Work, name: str, session: str) -> None:
         raise beyond(name, text)
 
 
-def _check_searches(queue: Queue, name: str, selector: str) -> None:
-    """Check what the selectors of the queue search if all look at one message (R122)."""
-    own = compile_selector(selector).searches if selector else 0
-    others = sum([each.compiled.searches for each in queue.consumers.values() if each.compiled])
-    if own and own + others > limits.LIKES:
-        text = (
-            f"the selector {selector!r} counts {own:,} patterns of LIKE and those of the other "
-            f"consumers {others:,}; a queue takes at most {limits.LIKES:,} (a pattern with _ "
-            "between two % counts as several)"
-        )
-        raise beyond(name, text)
-
-
-def _check_operations(queue: Queue, name: str, selector: str) -> None:
-    """Check what the selectors of the queue calculate if all look at one message (R122)."""
-    own = compile_selector(selector).operations if selector else 0
-    others = sum([each.compiled.operations for each in queue.consumers.values() if each.compiled])
-    if own and own + others > limits.OPERATIONS:
-        text = (
-            f"the selector counts {own:,} names, values, calculations and conditions, and those "
-            f"of the other consumers {others:,}; a queue takes at most {limits.OPERATIONS:,}"
-        )
-        raise beyond(name, text)
+def _check_selectors(queue: Queue, name: str, selector: str) -> None:
+    """Check what the selectors of the queue do if all look at one message (R122)."""
+    if not selector:
+        return
+    own = compile_selector(selector)
+    others = [each.compiled for each in queue.consumers.values() if each.compiled]
+    for mine, theirs, most, what in (
+        (
+            own.searches, sum([each.searches for each in others]), limits.LIKES,
+            "patterns of LIKE (one with _ between two % counts as several)",
+        ),
+        (
+            own.operations, sum([each.operations for each in others]), limits.OPERATIONS,
+            "names, values, calculations and conditions",
+        ),
+    ):  # fmt: skip
+        if mine and mine + theirs > most:
+            text = (
+                f"the selector {selector[:80]!r} counts {mine:,} {what}, and those of the other "
+                f"consumers {theirs:,}; a queue takes at most {most:,}"
+            )
+            raise beyond(name, text)
 
 
 # --- while it is attached, and its end -----------------------------------------------------------

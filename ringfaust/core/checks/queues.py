@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ringfaust.core import commands as c
 from ringfaust.core import levels, limits
-from ringfaust.core.address import Address, address_of, queue_name
+from ringfaust.core.address import Address, address_of, beyond_room, queue_name
 from ringfaust.core.admission import beyond_limits, turned_away
 from ringfaust.core.catalog import (
     SUBSCRIPTIONS,
@@ -27,7 +27,7 @@ from ringfaust.core.model import Message, Refusal, Stage, cost_bytes
 from ringfaust.core.new import send_of, waiting_send
 from ringfaust.core.queue import SCHEDULED, Queue
 from ringfaust.core.settings import FIELD_NAMES
-from ringfaust.core.transitions.opening import beyond_room, find_address
+from ringfaust.core.transitions.opening import find_address
 from ringfaust.core.transitions.operating import (
     CONFIGURE,
     CONFIGURE_ADDRESS,

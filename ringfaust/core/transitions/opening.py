@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ringfaust.core import levels, limits
-from ringfaust.core.address import Address, address_of, queue_name, row_bytes
+from ringfaust.core.address import Address, address_of, beyond_room, queue_name, row_bytes
 from ringfaust.core.model import AckMode, Consumer, Stage
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.attaching import fit_window, watch_leases
@@ -120,15 +120,6 @@ def fill_stage(work: Work, stage: Stage) -> None:
             work.stages.append(stage._replace(args=(first + done, count - done, after)))
             return
         after = None
-
-
-def beyond_room(queues: Collection[str]) -> str:
-    """What an address takes at most, if that is less than these queues; else empty (R120)."""
-    if len(queues) > limits.SUBSCRIPTIONS:
-        return f"{limits.SUBSCRIPTIONS:,} queues"
-    if sum(map(row_bytes, queues)) > limits.SUBSCRIPTIONS_BYTES:
-        return f"{limits.SUBSCRIPTIONS_BYTES:,} bytes of their names"
-    return ""
 
 
 def _beyond_step(work: Work, names: Collection[str]) -> str:
