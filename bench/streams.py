@@ -34,10 +34,12 @@ class StreamsWorkers(Workers):
     """See `bench/programs/Streams.java`. Java compiles it, so it needs a JDK."""
 
     async def create_topics(self) -> None:
+        copies = len(self.servers.split(","))
         admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(name, PARTITIONS, -1) for name in ("in", "out")])
+            topics = [NewTopic(name, PARTITIONS, copies) for name in ("in", "out")]
+            await admin.create_topics(topics)
         finally:
             await admin.close()
 
