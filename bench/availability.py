@@ -144,6 +144,9 @@ class Rings:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()  # an error is not taken for a silence
 
     def are_served(self) -> bool:
         """Whether each consumer has got something in this span."""

@@ -442,11 +442,10 @@ MUTANTS = [
            "        if False:\n"),
     Mutant("a removed route is read on", "R128: a removed route's topic is read no more",
            "worker/partition/task.py",
-           "        # The commit that failed may have removed a route after all.\n"
-           "        self._context.reader().stop_reading(before - self.work.tps)\n", ""),
+           "            self._context.reader().stop_reading(before - self.work.tps)\n", ""),
     Mutant("care never ends", "R123: a partition that has recovered commits whole batches",
            "worker/partition/task.py",
-           "awaited = {tp.topic for tp in self.work.tps} - {*self.work.paused_topics}",
+           "awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}",
            "awaited = {*self._suspects}"),
     Mutant("applied settings wait", "R128: changed settings take effect at once",
            "core/transitions/queues.py", "    fit(work, queue)\n\n\ndef apply_stage",

@@ -50,7 +50,7 @@ class Bookkeeper:
         self._check_hop()
 
     def check_group(self) -> None:
-        """After an orderly stop, the group's offsets are the positions, and the level is known."""
+        """After an orderly stop, offsets of the group and level are what they must be."""
         for partition in self._partitions:
             partition.check_group()
             if not self._plan.as_artemis:
@@ -284,7 +284,7 @@ class _Reader:
         rows = self._broker.log("changelog", self._number).read(0, _ALL)[0]
         store.apply([(row.key or b"", row.value) for row in rows])
         found = [clock.level for _, clock in ByteStore(store).scan(Kind.CLOCK, "", 0, None, 1)]
-        demand(found in ([self._book.level], []), "the level is", found, "not", self._book.level)
+        demand((found or [1]) == [self._book.level], "the level is", found, "not", self._book.level)
 
     def _check_waits(self, record: FetchedRecord) -> None:
         send = _send(record, "", 0)
@@ -358,7 +358,8 @@ def _groups(lines: list[Line]) -> list[list[Line]]:
     groups: list[list[Line]] = []
     for line in lines:
         first = groups[-1][0] if groups else {"step": -1, "by": ""}
-        is_within = line["event"] == "lost" and first["by"] not in _OF_TIME
+        is_look = line["event"] == "lost" and line["by"] == "start"
+        is_within = is_look and first["by"] not in _OF_TIME
         if line["step"] == first["step"] and (line["by"] == first["by"] or is_within):
             groups[-1].append(line)
         else:

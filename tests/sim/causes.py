@@ -55,6 +55,8 @@ class Causes:
         self._check_queues(before, lines)
         if isinstance(command, dict) and lines[-1]["event"] == "done":
             self._alive(command, lines[-1]["time_ms"])
+            if command["type"] == "raise_level":
+                book.level = command["level"]
         if cause == "tick":
             for queue in book.queues.values():
                 queue.check_swept(lines[-1]["time_ms"])
@@ -249,8 +251,10 @@ class Causes:
             return [], self._expected_of_acks(command, lines)
         if kind == "apply":
             is_refused = lines[-1]["event"] == "refused"
-            demand(is_refused == (command["revision"] <= self._book.revision), "wrong:", lines)
-        if kind == "tick" or lines[-1]["event"] in ("refused", "lost"):
+            is_old = command["revision"] <= self._book.revision
+            demand(is_refused == is_old, "refused if, and only if, it is not newer:", lines)
+        is_look = all(line["event"] == "lost" for line in lines)
+        if kind == "tick" or is_look or lines[-1]["event"] == "refused":
             return [], []
         queues = self._book.queues
         if kind in ("detach", "recover"):
@@ -383,8 +387,6 @@ class Causes:
         is_sign = kind in _SIGNS or (kind == "ack_many" and bool(self._book.acked))
         if queue is not None and name in queue.clients and is_sign:
             queue.clients[name].seen_ms = now_ms
-        if kind == "raise_level":
-            self._book.level = command["level"]
         if kind == "rollback":
             for other, consumer in self._session(command["session"]):
                 other.clients[consumer].seen_ms = now_ms

@@ -53,7 +53,7 @@ class Journal:
         """Empty `old_log` once everything in it has been read that may be read now.
 
         Args:
-            topics: those that have a route.
+            topics: those that the task reads.
         """
         if self.processor is None:
             return

@@ -36,7 +36,7 @@ class PartitionBook:
         self.members: list[str] = []
         """Queues of the address, in the order they joined."""
         self.kept: list[Send] = []
-        self.most_kept = plan.addresses.get(ADDRESS, {}).get("retroactive_count", 0)
+        self.most_kept = self._kept_by(plan.document())
         self._is_kept_by_command = False
         """Whether an operator has set that."""
         self.xids: dict[str, dict[str, Any]] = {}
@@ -371,9 +371,15 @@ class PartitionBook:
         for queue in self.queues.values():
             if not queue.is_used:
                 queue.spec = self.settings_of(queue)
-        if not self._is_kept_by_command and document["addresses"]:
-            self.most_kept = document["addresses"][ADDRESS]["retroactive_count"]
+        if not self._is_kept_by_command:
+            self.most_kept = self._kept_by(document)
         self.keep()
+
+    @staticmethod
+    def _kept_by(document: dict[str, Any]) -> int:
+        """How many messages a configuration lets the address retain."""
+        count: int = document["addresses"].get(ADDRESS, {}).get("retroactive_count", 0)
+        return count
 
     def keep(self, sent: Send | None = None) -> None:
         """Update the messages that the address retains for later queues (R71)."""

@@ -244,7 +244,7 @@ class TaskDriver:
         self._task = task
         self._loop = loop
         self.given = task.work.tps
-        """What it may read, if the configuration has the routes."""
+        """Its input partitions at the assignment; it reads those whose topics have a route."""
         self._commit = commit
         self._reader = reader
         self._journal = journal
@@ -484,7 +484,7 @@ class Worker:
         self.disk.unlock()
 
     def close(self) -> None:
-        """It is used no more."""
+        """Close its event loop."""
         for waiting in asyncio.all_tasks(self._loop):
             waiting.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))

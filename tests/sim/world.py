@@ -137,10 +137,9 @@ class World:
         elif document["addresses"] and name == DECLARED:
             document["addresses"][ADDRESS]["subscriptions"]["all"].update(settings)
         document["routes"] = [each for each in ROUTES if has_route or each["topic"] != REMOVABLE]
-        revision = self._revision + is_newer
         if is_newer:
-            self._document, self._revision = document, revision
-        if revision:
+            self._document, self._revision = document, self._revision + 1
+        if revision := self._revision:
             self._say_to_all(
                 type="apply", revision=revision, configuration=document, who="ann", text=""
             )

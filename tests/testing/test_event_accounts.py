@@ -102,6 +102,7 @@ def test_what_a_restart_finds_lost_belongs_to_the_step_that_it_interrupts() -> N
     history = (ADDED, line("added", 2, 2), line("applied", 3, 0), lost, rest)
     assert faults(*history) == []
     assert faults(*history[:3], {**lost, "step": 2})
+    assert faults(*history[:3], {**lost, "by": "in/0/9"})
 
 
 def test_a_queue_is_empty_when_it_is_deleted_and_had_these_counts() -> None:

@@ -146,12 +146,14 @@ class EventAccounts:
 
 
 def _may_repeat_a_step(line: Line) -> bool:
-    """Whether the line may show the step before: an idle tick, for example, or a refused send.
+    """Whether the line may show the step before.
 
-    Or what a restart in the middle of a step finds lost (R82).
+    Examples are an idle tick, a refused send, and what a restart in the middle of a step finds lost
+    (R82).
     """
     event = line["event"]
-    return event in ("done", "lost") or (event == "dead" and not line["sequence"])
+    is_look = event == "lost" and line["by"] == "start"
+    return is_look or event == "done" or (event == "dead" and not line["sequence"])
 
 
 def change_count(counts: Counts, name: str, by: int = 1) -> None:

@@ -186,7 +186,10 @@ class Task:
             # Read before the end of the changelog, so that they are never newer than the state.
             committed = await self._committed(self.work.tps)
             self._store = await self._source.open(committed)
+            before = self.work.tps
             self.work.restore(self._store, committed, self._producer.new_batches)
+            # The commit that failed may have removed a route after all.
+            self._context.reader().stop_reading(before - self.work.tps)
         except BaseException:
             await self._release()
             raise
@@ -503,9 +506,9 @@ class Task:
         else:
             await self._decide_one()
         await self._standstill.look()
-        positions = self.work.positions
-        awaited = {tp.topic for tp in self.work.tps} - {*self.work.paused_topics}
-        if all(positions[topic] >= self._suspects[topic] for topic in awaited & {*self._suspects}):
+        positions, paused = self.work.positions, self.work.paused_topics
+        awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}
+        if all(positions.get(each, 0) >= self._suspects.get(each, 0) for each in awaited):
             self.failure, self._suspects = None, {}
         if not self._left:
             await self.work.end_cycle()
@@ -569,7 +572,6 @@ class Task:
             for topic, to in (*self.work.positions.items(), *taken.items()):
                 self._suspects[topic] = max(to, self._suspects.get(topic, 0))
         await self._release()
-        before = self.work.tps
         while True:
             await self._clock.sleep(wait_s)
             try:
@@ -583,8 +585,6 @@ class Task:
                     return
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
-        # The commit that failed may have removed a route after all.
-        self._context.reader().stop_reading(before - self.work.tps)
         await self._read_on()
 
     @property
