@@ -1,4 +1,4 @@
-"""The last release before this version, built from its tag."""
+"""The last release before this version, built from its commit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def git(*arguments: str) -> bytes:
 
 def last_release(folder: Path) -> tuple[str, Path]:
     """Build its wheel. Returns its version, and a Python in the folder that has it."""
-    tags = git("tag", "--list", "v*", "--merged=HEAD", "--sort=-version:refname").decode().split()
-    tag = next((each for each in tags if each != f"v{__version__}"), "")
-    assert tag, "no release is tagged: fetch the tags"
-    with tarfile.open(fileobj=BytesIO(git("archive", tag))) as archive:
+    # By its subject: not every copy of the repository has the tags.
+    found = git("log", "--format=%H %s", "-E", "--grep", r"^Release [0-9.]+$").decode()
+    releases = dict(reversed(line.split(" Release ")) for line in found.splitlines())
+    releases.pop(__version__, None)
+    assert releases, "no commit is called `Release X.Y.Z`: fetch the history"
+    version, commit = next(iter(releases.items()))
+    with tarfile.open(fileobj=BytesIO(git("archive", commit))) as archive:
         archive.extractall(folder / "source", filter="data")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     pure = {**os.environ, "CC": "no-such-compiler"}
@@ -40,5 +43,5 @@ def last_release(folder: Path) -> tuple[str, Path]:
         [python, "-m", "ringfaust", "version"], cwd=folder, check=True, capture_output=True,
         text=True, env={name: each for name, each in os.environ.items() if name != "PYTHONPATH"},
     ).stdout  # fmt: skip
-    assert said.startswith(tag.removeprefix("v"))
-    return tag.removeprefix("v"), python
+    assert said.startswith(version)
+    return version, python
