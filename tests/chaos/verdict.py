@@ -71,6 +71,13 @@ async def wait_until_read(app: Application, seconds: float) -> None:
         raise AssertionError(f"none of {left} records was read within {seconds} s") from None
 
 
+async def wait_until_alone(app: Application, seconds: float = 90) -> None:
+    """Wait until consumers that are never heard of again have timed out (R13)."""
+    async with asyncio.timeout(seconds):
+        while any(each["consumers"] for each in (await ask_lists(app)).values()):
+            await asyncio.sleep(0.5)
+
+
 async def wait_for_work(app: Application, seconds: float = 60) -> None:
     """Wait until records are being processed."""
     first = -1
