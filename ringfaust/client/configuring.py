@@ -175,6 +175,8 @@ async def apply(
                 "based: run `ringfaust diff`, and apply again"
             )
         mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
+        for each in known if used else ():  # a route may have gone, and comes back otherwise
+            _check_hops(feeds_of(each.document, count), now)
         first = [] if known else [used[min(used)]._replace(revision=0)]
         command["revision"] = mine.revision
         rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
@@ -212,12 +214,11 @@ def _check_document(connection: Connection, document: Mapping[str, Any], count: 
         raise BadArgument("apply: " + "; ".join(faults))
 
 
-async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: QueuesIn) -> None:
-    """Refuse routes that a running worker cannot take up in a partition (R113, R128).
+def _check_hops(before: Feeds, now: Feeds) -> None:
+    """Refuse to begin or end the hop of a topic (R128): it has another reader then.
 
     Raises:
-        NotApplied: they would move queues with messages; or they begin or end the hop of a topic,
-            which has another reader then.
+        NotApplied: the routes would.
     """
     if changed := hops_changed(before, now):
         raise NotApplied(
@@ -225,6 +226,16 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
             "which workers change only when they start. Nothing was changed. Stop all workers, "
             "apply again, and start them"
         )
+
+
+async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: QueuesIn) -> None:
+    """Refuse routes that a running worker cannot take up in a partition (R113, R128).
+
+    Raises:
+        NotApplied: they would move queues with messages; or they begin or end the hop of a topic,
+            which has another reader then.
+    """
+    _check_hops(before, now)
     changes = RouteChanges(before, now)
     if not changes.has_changed:
         return

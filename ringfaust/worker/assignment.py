@@ -225,7 +225,9 @@ class Assignment:
         before = {tp for tp, each in self._tasks.items() if each is task}
         if tps == before:
             return
-        for tp in before - tps:
+        if gone := before - tps:  # what comes of them from here on would be dropped
+            self._context.reader().stop_reading(gone)
+        for tp in gone:
             del self._tasks[tp]
         self._tasks |= dict.fromkeys(tps, task)
         task.give(topics)

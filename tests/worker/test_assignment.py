@@ -398,7 +398,8 @@ async def test_older_routes_change_nothing(world: Surroundings) -> None:
 async def test_a_topic_whose_route_was_removed_is_taken_from_the_task(world: Surroundings) -> None:
     found = await assigned(world, 0)
     found.use_routes(1, Feeds(4, ()))
-    assert world.calls == ["topics app.control app.hop", "give 0: app.control app.hop"]
+    taken = ["stop reading 0", "give 0: app.control app.hop"]
+    assert world.calls == ["topics app.control app.hop", *taken]
     batch: Any = SimpleNamespace(tp=TP("in", 0))
     found.offer(batch)
     assert task_of(found, 0).offered == []

@@ -77,8 +77,9 @@ class Standstill:
     async def look(self) -> None:
         """Answer the order, if there is one and the record is behind the task."""
         record = self._ended.record if self._ended else None
+        is_read = record is not None and record.topic in {tp.topic for tp in self._work.tps}
         if self.order is None or (
-            record is not None and self._work.positions.get(record.topic, 0) <= record.offset
+            is_read and self._work.positions.get(record.topic, 0) <= record.offset
         ):
             return
         if isinstance(self.order, SkipRecord) and record is not None:
@@ -90,6 +91,11 @@ class Standstill:
         order, self.order, self._ended = self.order, None, None
         if order is not None and self._orders is not None:
             await self._orders.answer(order, refused)
+
+    async def refuse(self, why: str) -> None:
+        """Answer that the order cannot be carried out any more."""
+        await self._answer(why)
+        await self.close()
 
     async def close(self) -> None:
         """Read no more orders."""

@@ -119,6 +119,8 @@ class Task:
         self._alone: FetchedRecord | None = None
         """The record that is being decided and committed by itself."""
         self._standstill = Standstill(work, context)
+        self._stopped_in = ""
+        """The id of the topic that has the record at which it has stopped."""
         self.trouble = RECOVERING
         """Why it does not run cycles; empty: it does."""
 
@@ -160,10 +162,16 @@ class Task:
                 self.work.check_inputs(bounds, committed)
             else:
                 self.work.start(bounds, committed)
+            self._suspect_until(bounds)
         except BaseException:
             await self._release()
             raise
         self._is_started = True
+
+    def _suspect_until(self, bounds: Mapping[str, Bounds]) -> None:
+        """Do not wait for what a topic lost when it was truncated or created again."""
+        for topic in bounds.keys() & self._suspects.keys():
+            self._suspects[topic] = min(self._suspects[topic], bounds[topic].end)
 
     async def _bounds(self, tps: frozenset[TP]) -> Mapping[str, Bounds]:
         """By topic, the log that exists."""
@@ -176,7 +184,16 @@ class Task:
         return {topic: at for (topic, _), at in found.items()}
 
     async def _look_up(self, tps: frozenset[TP]) -> _Found:
-        return await self._bounds(tps), await self._committed(tps)
+        wait_s = RETRY_MIN_S
+        while True:
+            try:
+                return await self._bounds(tps), await self._committed(tps)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                log.warning("%s: cannot look up %s (%r)", self.work.name, sorted(tps), error)
+            await self._clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _restore(self) -> Mapping[str, CommittedOffset]:
         """Settle the open transaction, then load the committed state. Returns group offsets."""
@@ -188,8 +205,8 @@ class Task:
             self._store = await self._source.open(committed)
             before = self.work.tps
             self.work.restore(self._store, committed, self._producer.new_batches)
-            # The commit that failed may have removed a route after all.
-            self._context.reader().stop_reading(before - self.work.tps)
+            if gone := before - self.work.tps:  # a commit that failed has removed a route after all
+                self._context.reader().stop_reading(gone)
         except BaseException:
             await self._release()
             raise
@@ -207,8 +224,9 @@ class Task:
     async def _seek(self, tps: Collection[TP]) -> None:
         """Read these, from their positions on."""
         reader, positions = self._context.reader(), self.work.positions
-        with suppress(IllegalStateError):  # it is assigned to another worker, so it is closed soon
-            for tp in tps:
+        for tp in tps:
+            # One that is assigned to another worker is closed soon.
+            with suppress(IllegalStateError):
                 if tp.topic in positions:
                     await reader.seek(tp, positions[tp.topic])
 
@@ -402,6 +420,7 @@ class Task:
         """Begin with what was looked up."""
         await self._commits.wait()
         self.work.check_inputs(*found)
+        self._suspect_until(found[0])
         new, self._unread, self._looking = self._unread, frozenset(), None
         await self._seek(new)
 
@@ -499,8 +518,8 @@ class Task:
             raise InputChanged(self._suspicion)
         self.work.begin_cycle(self._clock.wall_ms())
         await self._commit_alone()
-        if self.work.is_full:
-            return  # a large command continues before any record
+        if self.work.is_full or self.work.has_other_inputs:
+            return  # a large command continues before any record; or it was an `apply` that ended
         if (skipped := self._standstill.skipped) is not None:
             await self._skip(*skipped)
         else:
@@ -526,6 +545,10 @@ class Task:
 
     async def _skip(self, record: FetchedRecord, why: ProtocolError) -> None:
         """Move the record to the dead topic at which the task has stopped."""
+        now_id = self.work.topic_ids().get(record.topic, "")
+        if self._stopped_in and now_id not in ("", self._stopped_in):
+            await self._standstill.refuse(f"{record.topic} was created again: the record is gone")
+            return
         self._alone = record
         if self.work.positions[record.topic] <= record.offset:  # else it was committed after all
             self.work.skip(record, why, self._clock.wall_ms())
@@ -594,6 +617,7 @@ class Task:
 
     async def _stop(self, error: Exception) -> None:
         record, self._alone = self._alone, None
+        self._stopped_in = self.work.topic_ids().get(record.topic, "") if record else ""
         self.trouble = f"stopping after {error!r}"
         await self._release()
         self.buffer.clear()

@@ -127,6 +127,8 @@ class PartitionWork:
         """What the group has given it; and what it reads of that."""
         self._looked: tuple[frozenset[str], int] | None = None
         """The topics that it had, and the revision that was in use, when it chose what to read."""
+        self._was_taken = False
+        """Whether it was given less since then."""
         self._blocked: list[MovedQueue] = []
         """The queues that must be empty before it reads what it was given (R113)."""
         self._context = context
@@ -161,6 +163,8 @@ class PartitionWork:
 
     def give(self, topics: frozenset[str]) -> None:
         """Let it have other input topics."""
+        if not topics >= self._given:  # nobody reads those on, even if they come back at once
+            self._looked, self._was_taken = None, True
         self._given = topics
 
     @property
@@ -293,7 +297,8 @@ class PartitionWork:
         self._topics = self._given & {self._control.topic, *topics}
         if self._ends is not None:  # what is not read is not waited for
             self._ends = {topic: end for topic, end in self._ends.items() if topic in self._topics}
-        if (self._topics, self._feeds) == before:
+        was_taken, self._was_taken = self._was_taken, False
+        if (self._topics, self._feeds) == before and not was_taken:
             return False
         self._pauses.keep(self._topics)
         return True
