@@ -4,8 +4,8 @@ Two workers, four partitions, and in each one ring, a consumer, and 50 messages 
 change the longest time between two messages of a consumer is noted: for rings whose worker stays,
 for rings that move, and before the change ("steady"). On one broker and on three, without other
 messages and with a queue of many in each partition. The output is a Markdown table for each.
-`--streams` makes those changes that compare to a Kafka Streams application instead, which has the
-same load, a store, and a standby.
+`--streams` measures a Kafka Streams application instead, which has the same load, a store, and a
+standby.
 
 A round takes about a minute. All rows, three rounds each, take about 100 minutes, and 1,000,000
 messages in each of four partitions some minutes before.
@@ -49,6 +49,8 @@ class Change(NamedTuple):
     """Whose rings may move: those of worker 1, all, or none."""
     brokers: int = 1
     """How many it needs."""
+    is_general: bool = True
+    """Whether it happens to the workers of any system."""
 
 
 async def _kill(workers: Workers) -> None:
@@ -94,9 +96,9 @@ CHANGES = (
     Change(f"SIGSTOP of a worker for {STOPPED_S:.0f} s", 2, _pause),
     Change("SIGTERM of a worker", 2, _terminate),
     Change("a worker joins", 1, _join),
-    Change("`apply` of queue, pattern, route and sizes", 2, _apply, "none"),
+    Change("`apply` of queue, pattern, route and sizes", 2, _apply, "none", is_general=False),
     Change("rolling restart of all workers", 2, _roll, "all"),
-    Change("loss of a broker that leads nothing", 2, _lose_a_broker, "none", 3),
+    Change("loss of a broker that leads nothing", 2, _lose_a_broker, "none", 3, is_general=False),
 )
 
 
@@ -164,7 +166,8 @@ class Found(NamedTuple):
 async def prepare(workers: Workers, messages: int) -> None:
     """Create the topics, and fill the queues."""
     await workers.create_topics()
-    if messages and isinstance(workers, RingWorkers):
+    if messages:
+        assert isinstance(workers, RingWorkers)
         await workers.fill(messages)
 
 
@@ -241,10 +244,12 @@ def main(
     streams: Annotated[bool, typer.Option(help="Measure Kafka Streams instead.")] = False,
 ) -> None:
     """Measure how long consumers wait when something around them changes."""
+    if streams and messages:
+        raise typer.BadParameter("Kafka Streams is measured without other messages")
     kind = StreamsWorkers if streams else RingWorkers
     for count in brokers or (1, 3):
         changes = [each for each in CHANGES if only in each.name and each.brokers <= count]
-        changes = [each for each in changes if each.moves != "none" or not streams]
+        changes = [each for each in changes if each.is_general or not streams]
         for others in messages or ((0,) if streams else (0, 1_000_000)):
             found: dict[str, list[Found]] = {each.name: [] for each in changes}
             with _workers(count, kind) as workers:

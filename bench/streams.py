@@ -7,6 +7,7 @@ changelog, and passes all of them on, in transactions, with a standby.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from bench.brokers import Brokers
 from bench.processes import ROOT
 from bench.workers import PARTITIONS, Send, Workers
 from ringfaust.java.jars import KAFKA, Bundle, fetch
@@ -27,11 +29,20 @@ STREAMS = Bundle(
     "leave Kafka Streams out",
     package="bench",
 )
+SOURCE = ROOT / "bench/programs/Streams.java"
 _STANDBYS = re.compile(r"standbys: (.*)")
 
 
 class StreamsWorkers(Workers):
-    """See `bench/programs/Streams.java`. Java compiles it, so it needs a JDK."""
+    """See `bench/programs/Streams.java`. It is compiled once, so a JDK is needed."""
+
+    def __init__(self, folder: Path, brokers: Brokers) -> None:
+        super().__init__(folder, brokers)
+        jars = f"{fetch(KAFKA)}/*:{fetch(STREAMS)}/*"
+        java = Path(find_java().path)
+        javac: list[str | Path] = [java.with_name("javac"), "-d", folder, "-cp", jars, SOURCE]
+        subprocess.run(javac, check=True)
+        self._java: list[str | Path] = [java, "-cp", f"{folder}:{jars}", SOURCE.stem]
 
     async def create_topics(self) -> None:
         copies = len(self.servers.split(","))
@@ -44,11 +55,8 @@ class StreamsWorkers(Workers):
             await admin.close()
 
     def command(self, number: int) -> list[str | Path]:
-        return [
-            find_java().path, "-cp", f"{fetch(KAFKA)}/*:{fetch(STREAMS)}/*",
-            ROOT / "bench/programs/Streams.java", self.servers, "streams",
-            self.folder / f"data-{number}", "in", "out",
-        ]  # fmt: skip
+        data = self.folder / f"data-{number}"
+        return [*self._java, self.servers, "streams", data, "in", "out"]
 
     @asynccontextmanager
     async def standbys(self) -> AsyncIterator[Callable[[], set[int]]]:

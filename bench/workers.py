@@ -70,15 +70,15 @@ class Workers(ABC):
 
     @abstractmethod
     def standbys(self) -> AbstractAsyncContextManager[Callable[[], set[int]]]:
-        """What tells the partitions that have a standby which is caught up."""
+        """Yields a function that returns the partitions that have a standby."""
 
     @abstractmethod
     def producer(self) -> AbstractAsyncContextManager[Send]:
-        """What sends to the rings."""
+        """Yields a function that sends to the ring of a key."""
 
     @abstractmethod
     def received(self, number: int, key: str) -> AsyncIterator[object]:
-        """What the consumer of a partition gets of its ring, without end."""
+        """The records of the consumer of one partition, without end."""
 
     def start(self, number: int) -> None:
         """Start a worker."""

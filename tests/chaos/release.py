@@ -22,10 +22,10 @@ def last_release(folder: Path) -> tuple[str, Path]:
     """Build its wheel. Returns its version, and a Python in the folder that has it."""
     # By its subject: not every copy of the repository has the tags.
     found = git("log", "--format=%H %s", "-E", "--grep", r"^Release [0-9.]+$").decode()
-    releases = dict(reversed(line.split(" Release ")) for line in found.splitlines())
-    releases.pop(__version__, None)
-    assert releases, "no commit is called `Release X.Y.Z`: fetch the history"
-    version, commit = next(iter(releases.items()))
+    releases = [line.split(" Release ") for line in found.splitlines()]
+    earlier = [each for each in releases if each[1] != __version__]
+    assert earlier, "no commit is called `Release X.Y.Z`: fetch the history"
+    commit, version = earlier[0]
     with tarfile.open(fileobj=BytesIO(git("archive", commit))) as archive:
         archive.extractall(folder / "source", filter="data")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]

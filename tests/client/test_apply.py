@@ -108,7 +108,11 @@ async def test_a_topic_that_would_begin_to_take_the_hop_is_refused_while_workers
             await admin.apply({**queues, "routes": [new]})
             with pytest.raises(NotApplied, match="new would take the hop from now on, or take it"):
                 await admin.apply({**queues, "routes": [{**new, "hop": "never"}]})
-            assert [each.revision for each in await admin.history()] == [0, 1]
+            other = {"topic": "other", "queue": "orders", "hop": "always"}
+            await admin.apply({**queues, "routes": [other]})
+            with pytest.raises(NotApplied, match="new would take the hop from now on, or take it"):
+                await admin.apply({**queues, "routes": [other, {**new, "hop": "never"}]})
+            assert [each.revision for each in await admin.history()] == [0, 1, 2]
 
 
 async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker) -> None:

@@ -380,7 +380,7 @@ MUTANTS = [
     Mutant("any number of patterns", "R122: what all selectors search is bounded",
            "core/checks/consumers.py", " limits.LIKES,\n", " 10**9,\n"),
     Mutant("any number of operations", "R122: what all selectors calculate is bounded",
-           "core/checks/consumers.py", " limits.OPERATIONS,\n", " 10**9,\n"),
+           "core/checks/consumers.py", " limits.OPERATIONS, ", " 10**9, "),
     Mutant("a send to an address is never cut", "R121: it continues in the next transaction",
            "core/transitions/sending.py", "        if work.is_full:\n", "        if False:\n"),
     Mutant("evictions weigh nothing", "R121: a batch of sends is bounded in what it evicts",

@@ -56,7 +56,7 @@ class Causes:
         if isinstance(command, dict) and lines[-1]["event"] == "done":
             self._alive(command, lines[-1]["time_ms"])
             if command["type"] == "raise_level":
-                book.level = command["level"]
+                book.level = int(command["level"])
         if cause == "tick":
             for queue in book.queues.values():
                 queue.check_swept(lines[-1]["time_ms"])

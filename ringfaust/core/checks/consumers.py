@@ -143,22 +143,26 @@ def _check_selectors(queue: Queue, name: str, selector: str) -> None:
         return
     own = compile_selector(selector)
     others = [each.compiled for each in queue.consumers.values() if each.compiled]
-    for mine, theirs, most, what in (
-        (
-            own.searches, sum([each.searches for each in others]), limits.LIKES,
-            "patterns of LIKE (one with _ between two % counts as several)",
-        ),
-        (
-            own.operations, sum([each.operations for each in others]), limits.OPERATIONS,
-            "names, values, calculations and conditions",
-        ),
-    ):  # fmt: skip
-        if mine and mine + theirs > most:
-            text = (
-                f"the selector {selector[:80]!r} counts {mine:,} {what}, and those of the other "
-                f"consumers {theirs:,}; a queue takes at most {most:,}"
-            )
-            raise beyond(name, text)
+    searches = sum([each.searches for each in others])
+    operations = sum([each.operations for each in others])
+    text = _too_much(
+        own.searches, searches, limits.LIKES,
+        "patterns of LIKE (one with _ between two % counts as several)",
+    ) or _too_much(
+        own.operations, operations, limits.OPERATIONS, "names, values, calculations and conditions"
+    )  # fmt: skip
+    if text:
+        raise beyond(name, f"the selector {selector[:80]!r} counts {text}")
+
+
+def _too_much(own: int, others: int, most: int, what: str) -> str:
+    """Say how one of these sums exceeds its limit; empty: it does not."""
+    if not own or own + others <= most:
+        return ""
+    return (
+        f"{own:,} {what}, and the selectors of the other consumers {others:,}; a queue takes at "
+        f"most {most:,}"
+    )
 
 
 # --- while it is attached, and its end -----------------------------------------------------------

@@ -77,9 +77,11 @@ class Standstill:
     async def look(self) -> None:
         """Answer the order, if there is one and the record is behind the task."""
         record = self._ended.record if self._ended else None
-        is_read = record is not None and record.topic in {tp.topic for tp in self._work.tps}
+        read = {tp.topic for tp in self._work.tps}  # a route may have gone meanwhile
         if self.order is None or (
-            is_read and self._work.positions.get(record.topic, 0) <= record.offset
+            record is not None
+            and record.topic in read
+            and self._work.positions.get(record.topic, 0) <= record.offset
         ):
             return
         if isinstance(self.order, SkipRecord) and record is not None:
