@@ -323,6 +323,7 @@ async def apply(harness: Harness) -> None:
     size = harness.random.choice((RING_SIZE, RING_SIZE // 2, RING_SIZE * 2))
     queues["queues"]["ring.*"]["ring_size"] = size
     path.write_text(yaml.safe_dump(queues))
+    await wait_for_work(harness.app)  # `apply` asks the workers, and the first may still start
     done = await asyncio.to_thread(harness.app.run, "apply", "--config", path.parent, "--yes")
     assert done.returncode == 0, done.stderr
 

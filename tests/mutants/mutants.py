@@ -389,7 +389,7 @@ MUTANTS = [
            "        self._out.emit(step, source",
            "spent_bytes * 0\n        self._out.emit(step, source"),
     Mutant("an address takes any number", "R120: its row fits into a record",
-           "core/transitions/opening.py", "> limits.SUBSCRIPTIONS_BYTES", "> 1 << 40"),
+           "core/address.py", "> limits.SUBSCRIPTIONS_BYTES", "> 1 << 40"),
     Mutant("any number of patterns is applied", "R120: each is compared with every name",
            "core/checks/queues.py", "if text := beyond_patterns(catalog.patterns):",
            "if text := \"\":"),
