@@ -17,7 +17,7 @@ from tests.sim.world import World
 
 SEEDS = 200
 EVENTS = {
-    "added", "scheduled", "due", "dispatched", "acked", "returned", "evicted overflow",
+    "added", "applied", "scheduled", "due", "dispatched", "acked", "returned", "evicted overflow",
     "evicted return_overflow", "evicted scheduled_overflow", "evicted limit", "evicted shrink",
     "evicted purge", "expired", "lost", "unrouted", "pending", "decided", "dead undeliverable",
     "dead rejected", "dead limit", "dead too_large", "removed", "moved_out", "attached",

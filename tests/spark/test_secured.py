@@ -208,4 +208,4 @@ def test_a_missing_client_certificate_is_refused(config: Path) -> None:
     refused = run(config, "topics", "create")
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
-    assert "and no client certificate (check `security`)" in refused.stderr
+    assert "and no client certificate: it hangs, or `security` is wrong" in refused.stderr
