@@ -34,6 +34,8 @@ UNITS = (
     "worker/faust/test_group",
     "worker/faust/test_membership",
     "worker/faust/test_shares",
+    "sim/test_routes",
+    "worker/partition/test_gone_topics",
     "worker/partition/test_other_routes",
     "worker/partition/test_route_changes",
     "worker/store/test_store",

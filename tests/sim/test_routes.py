@@ -15,6 +15,8 @@ from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.worker import assignment
 from ringfaust.worker.assignment import Assignment
 from tests.sim.plan import PARTITIONS, REMOVABLE, ROUTES, Plan, partition_for
+from tests.sim.run import play
+from tests.sim.test_sim import lines_of
 from tests.sim.worker import Unit
 from tests.sim.world import World
 
@@ -157,3 +159,46 @@ def test_a_partition_that_stops_while_it_reopens_reads_no_removed_topic(
         it.careful_cycle(ALL)
     assert task.stopped is None
     assert not it.added("after")
+
+
+def test_time_acts_though_the_log_of_a_removed_route_was_never_read() -> None:
+    """R110, R128: what the topic had at the assignment is not waited for."""
+    world = World(Plan({"a": {"ring_size": 2}}, {}))
+    where = partition_for("a")
+    try:
+        world.do(("send", "keyed", "a", {"id": "short", "ttl-ms": 20}))
+        world.do(("send", "timed", "a", {"id": "unread"}))
+        world.do(("apply", "", {}, False, True))
+        for wait_ms in (0, 0, 0, 30, 0):
+            world.do(("advance", wait_ms))
+            world.do(("work", where, [("control", 9), ("keyed", 9)], 3))
+        assert lines_of(world, "applied")
+        assert lines_of(world, "expired")
+        world.finish()
+        assert "unread" in "".join(lines_of(world, "added"))
+    finally:
+        world.close()
+
+
+def test_a_partition_that_is_opened_again_reads_no_topic_whose_route_was_removed() -> None:
+    """R128: the configuration is in its state, and the rest of the command is not done yet."""
+    prices = {"retroactive_count": 3, "subscriptions": {"all": {}}}
+    where = partition_for("prices")
+    everything = [("control", 9), ("keyed", 9), ("timed", 9)]
+    less = {"retroactive_count": 0}
+    configure = {"type": "configure_address", "address": "prices", "settings": less}
+    world = play(
+        Plan({}, {"prices": prices}, step_transitions=1),
+        [
+            ("say", where, configure, 1),
+            ("apply", "prices::all", {"redelivery_delay_max": 30}, False, True),
+            ("work", where, everything, 1),
+            ("late", where, [("timed", 9), ("keyed", 9)]),
+            ("send", "timed", "prices", {"id": "waits"}),
+            ("work", where, everything, 3),
+        ],
+    )
+    log = world.broker.log("events", where).read(0, 999)[0]
+    lines = [line for record in log for line in (record.value or b"").split(b"\n")]
+    shown = [line for line in lines if b'"applied"' in line or b'"added"' in line]
+    assert [b'"added"' in line for line in shown] == [False, False, True], "after its route"
