@@ -56,6 +56,12 @@ def test_a_standby_that_is_far_behind_is_not_preferred() -> None:
     assert shares(3, late=late, up=member((1,), has={0: END}))[0] == {"late": "2", "up": "01"}
 
 
+def test_a_standby_that_is_caught_up_is_preferred_to_an_owner_that_is_not() -> None:
+    """The owner has lost its disk, say, and is back before anybody has taken its place."""
+    behind = member((0, 1), lag=CAUGHT_UP_RECORDS + 1)
+    assert shares(3, behind=behind, up=member((2,), (0,)))[0] == {"behind": "1", "up": "02"}
+
+
 def test_who_is_back_gets_what_it_has_and_the_others_keep_the_rest() -> None:
     back = member(has={0: END // 2, 1: END // 2})
     a = member((0, 1, 2, 3))
