@@ -118,7 +118,7 @@ class Workers(ABC):
         )
         if workers > 1:
             async with self.standbys() as followed:
-                await until(lambda: len(followed()) == PARTITIONS, "standbys are caught up")
+                await until(lambda: len(followed()) == PARTITIONS, "each partition has a standby")
 
     def stop(self) -> None:
         """End all workers, in order, so that the next change begins without them."""

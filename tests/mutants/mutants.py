@@ -458,7 +458,7 @@ MUTANTS = [
            "worker/partition/task.py",
            "        is_probe = self._is_leaving and self._until_probe_s() == 0\n",
            "        is_probe = False\n"),
-    Mutant("everybody starts anew", "R125: an identity outlives the process",
+    Mutant("a new identity at each start", "R125: a worker keeps its identity",
            "worker/store/data_dir.py", "        if not path.exists():\n", "        if True:\n"),
     Mutant("the slow are dead", "R126: a worker is gone after five signs of another",
            "worker/failover.py", "if count > SIGNS]", "if count > 1]"),

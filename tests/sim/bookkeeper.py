@@ -17,6 +17,7 @@ from tests.sim.causes import OF_SENDS, Causes
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
 from tests.sim.queue_book import Line, Message, demand
+from tests.sim.replay import changelog
 from tests.sim.sends import Send
 
 _ALL = 1_000_000
@@ -281,8 +282,7 @@ class _Reader:
     def check_level(self) -> None:
         """The partition uses the level that it was raised to (R129)."""
         store = MemoryKeyValue()
-        rows = self._broker.log("changelog", self._number).read(0, _ALL)[0]
-        store.apply([(row.key or b"", row.value) for row in rows])
+        store.apply(changelog(self._broker, self._number).items())
         found = [clock.level for _, clock in ByteStore(store).scan(Kind.CLOCK, "", 0, None, 1)]
         demand((found or [1]) == [self._book.level], "the level is", found, "not", self._book.level)
 

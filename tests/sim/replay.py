@@ -39,7 +39,7 @@ def check_replay(broker: Broker, plan: Plan, number: int, journal: list[tuple[An
             said[role] += records
     store.apply(processor.writes().store)
     _compare_outputs(broker, number, said)
-    _compare_rows(_changelog(broker, number), dict(store.items_from(b"")))
+    _compare_rows(changelog(broker, number), dict(store.items_from(b"")))
     _check_cursors(ByteStore(store))
 
 
@@ -82,7 +82,7 @@ def _is_of_repartition(topic: str, value: bytes | None, headers: Any) -> bool:
     return topic == "dead" and is_unreadable and not is_copy and source.startswith(b"far/")
 
 
-def _changelog(broker: Broker, number: int) -> dict[bytes, bytes]:
+def changelog(broker: Broker, number: int) -> dict[bytes, bytes]:
     rows: dict[bytes, bytes] = {}
     for record in broker.log("changelog", number).read(0, _ALL)[0]:
         assert record.key is not None

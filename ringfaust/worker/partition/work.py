@@ -127,8 +127,6 @@ class PartitionWork:
         """What the group has given it; and what it reads of that."""
         self._looked: tuple[frozenset[str], int] | None = None
         """The topics that it had, and the revision that was in use, when it chose what to read."""
-        self._was_taken = False
-        """Whether it was given less since then."""
         self._blocked: list[MovedQueue] = []
         """The queues that must be empty before it reads what it was given (R113)."""
         self._context = context
@@ -164,7 +162,7 @@ class PartitionWork:
     def give(self, topics: frozenset[str]) -> None:
         """Let it have other input topics."""
         if not topics >= self._given:  # nobody reads those on, even if they come back at once
-            self._looked, self._was_taken = None, True
+            self._looked = None
         self._given = topics
 
     @property
@@ -283,6 +281,7 @@ class PartitionWork:
         """
         processor, context = self._processor, self._context
         used, before = processor.state.configuration, (self._topics, self._feeds)
+        was_taken = self._looked is None
         self._looked = (self._given, processor.revision)
         feeds = context.feeds
         if used is not None:
@@ -297,7 +296,6 @@ class PartitionWork:
         self._topics = self._given & {self._control.topic, *topics}
         if self._ends is not None:  # what is not read is not waited for
             self._ends = {topic: end for topic, end in self._ends.items() if topic in self._topics}
-        was_taken, self._was_taken = self._was_taken, False
         if (self._topics, self._feeds) == before and not was_taken:
             return False
         self._pauses.keep(self._topics)

@@ -34,16 +34,45 @@ def fetch(tp: TP, first: int, end: int) -> Batch:
     return Batch(tp, records, 1, end)
 
 
+class TwoTopics(Log):
+    """Work on a topic whose route goes, beside the one that is decided."""
+
+    tps = frozenset({GONE, IN})
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        return {"gone": 0, **super().positions}
+
+
+async def test_care_does_not_wait_for_a_topic_that_is_read_no_more() -> None:
+    """R123, R128: one of two routes is removed while the partition recovers from an error."""
+
+    class Rerouted(TwoTopics):
+        def decide(self, records: Iterator[Any], wall_ms: int) -> None:
+            if self.tps == {GONE, IN}:
+                self.tps = frozenset({IN})
+                raise ValueError("once")
+            super().decide(records, wall_ms)
+
+    work = Rerouted(poison=-1)
+    task = task_of(work, [])
+    await task.open()
+    for tp in (GONE, IN):
+        task.offer(fetch(tp, 0, 1))
+    async with asyncio.timeout(10):
+        await task.run_cycle()
+        assert task.failure is not None
+        task.offer(fetch(IN, 0, 1))
+        await task.run_cycle()
+    assert work.done == [0]
+    assert task.failure is None
+    await task.close()
+
+
 async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> None:
     """R123: an operator removes the route, and lets the partition try again."""
 
-    class Rerouted(Log):
-        tps = frozenset({GONE, IN})
-
-        @property
-        def positions(self) -> Mapping[str, int]:
-            return {"gone": 0, **super().positions}
-
+    class Rerouted(TwoTopics):
         def decide(self, records: Iterator[Any], wall_ms: int) -> None:
             found = list(records)
             if any(record.topic == "gone" for record in found):

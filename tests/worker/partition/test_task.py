@@ -700,39 +700,6 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
     assert not crashed.done()
 
 
-async def test_care_does_not_wait_for_a_topic_that_is_read_no_more() -> None:
-    """R123, R128: one of two routes is removed while the partition recovers from an error."""
-    GONE, IN = TP("gone", 0), TP("in", 0)  # noqa: N806
-
-    class Rerouted(Log):
-        tps = frozenset({GONE, IN})
-
-        @property
-        def positions(self) -> Mapping[str, int]:
-            return {"gone": 0, **super().positions}
-
-        def decide(self, records: Iterator[Any], wall_ms: int) -> None:
-            if self.tps == {GONE, IN}:
-                self.tps = frozenset({IN})
-                raise ValueError("once")
-            super().decide(records, wall_ms)
-
-    work = Rerouted(poison=-1)
-    task = new_task(work, [], [], asyncio.get_running_loop().create_future())
-    await task.open()
-    fetches = [Batch(tp, [FetchedRecord(tp.topic, 0, 0, value=b"x")], 1, 1) for tp in (GONE, IN)]
-    for fetch in fetches:
-        task.offer(fetch)
-    async with asyncio.timeout(10):
-        await task.run_cycle()
-        assert task.failure is not None
-        task.offer(fetches[1])
-        await task.run_cycle()
-    assert work.done == [0]
-    assert task.failure is None
-    await task.close()
-
-
 async def test_an_idle_partition_finds_out_that_its_next_owner_has_shut_it_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
