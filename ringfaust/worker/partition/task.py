@@ -205,8 +205,11 @@ class Task:
             self._store = await self._source.open(committed)
             before = self.work.tps
             self.work.restore(self._store, committed, self._producer.new_batches)
-            if gone := before - self.work.tps:  # a commit that failed has removed a route after all
+            # A commit that seemed to fail may have changed the routes after all (R128).
+            if gone := before - self.work.tps:
                 self._context.reader().stop_reading(gone)
+            if new := self.work.tps - before:
+                committed = {**committed, **await self._committed(new)}
         except BaseException:
             await self._release()
             raise

@@ -214,3 +214,28 @@ async def test_a_topic_that_cannot_be_sought_keeps_no_other_from_it() -> None:
     await task.open()
     assert sorted(sought) == sorted({*names} - {"gone"})
     await task.close()
+
+
+async def test_a_route_that_restoring_finds_begins_where_the_group_has_read_to() -> None:
+    """R112, R128: the commit that seemed to fail has added it. Its records were repartitioned."""
+    began: list[Mapping[str, Any]] = []
+
+    class Rerouted(TwoTopics):
+        tps = frozenset({IN})
+
+        def restore(self, *args: object) -> None:
+            super().restore(*args)
+            self.tps = frozenset({IN, NEW})
+
+        def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, Any]) -> None:
+            began.append(committed)
+
+    task = task_of(Rerouted(poison=-1), [])
+
+    async def group_offsets(tps: Collection[TP]) -> Mapping[TP, Any]:
+        return {tp: f"{tp.topic}'s" for tp in tps}
+
+    task._context.group_offsets = group_offsets
+    await task.open()
+    await task.close()
+    assert began == [{"in": "in's", "new": "new's"}]
