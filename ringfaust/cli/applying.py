@@ -279,7 +279,7 @@ async def _look(
     found = differences(newest.document, document)
     behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}
     before, now = (feeds_of(each, worker.partitions) for each in (newest.document, document))
-    needs_stop = bool(used) and (before != now if job else bool(hops_changed(before, now)))
+    needs_stop = bool(used) and (before != now if job else bool(hops_changed([before], now)))
     diff = Diff(newest.revision, list(map(_shown, found)), behind, needs_stop)
     return _Looked(wanted, diff, not used, job)
 

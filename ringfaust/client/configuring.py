@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -175,8 +175,8 @@ async def apply(
                 "based: run `ringfaust diff`, and apply again"
             )
         mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
-        for each in known if used else ():  # a route may have gone, and comes back otherwise
-            _check_hops(feeds_of(each.document, count), now)
+        if used:
+            _check_hops([feeds_of(each.document, count) for each in known], now)
         first = [] if known else [used[min(used)]._replace(revision=0)]
         command["revision"] = mine.revision
         rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
@@ -214,7 +214,7 @@ def _check_document(connection: Connection, document: Mapping[str, Any], count: 
         raise BadArgument("apply: " + "; ".join(faults))
 
 
-def _check_hops(before: Feeds, now: Feeds) -> None:
+def _check_hops(before: Iterable[Feeds], now: Feeds) -> None:
     """Refuse to begin or end the hop of a topic (R128): it has another reader then.
 
     Raises:
@@ -235,7 +235,7 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
         NotApplied: they would move queues with messages; or they begin or end the hop of a topic,
             which has another reader then.
     """
-    _check_hops(before, now)
+    _check_hops([before], now)
     changes = RouteChanges(before, now)
     if not changes.has_changed:
         return

@@ -53,9 +53,12 @@ def routes_of(feeds: Feeds, *, repartitioned: bool) -> list[Route]:
     ]
 
 
-def hops_changed(before: Feeds, now: Feeds) -> list[str]:
-    """Return the topics whose records begin to take the hop, or end it: others read them then."""
-    hops = {each.topic: each.is_repartitioned for each in before.routes}
+def hops_changed(before: Iterable[Feeds], now: Feeds) -> list[str]:
+    """Return the topics whose records begin to take the hop, or end it: others read them then.
+
+    Of those before, oldest first, the last one with a topic counts: it may be gone since.
+    """
+    hops = {each.topic: each.is_repartitioned for feeds in before for each in feeds.routes}
     return [
         each.topic
         for each in now.routes

@@ -115,6 +115,23 @@ async def test_a_topic_that_would_begin_to_take_the_hop_is_refused_while_workers
             assert [each.revision for each in await admin.history()] == [0, 1, 2]
 
 
+async def test_the_hop_that_a_topic_was_given_while_no_worker_ran_counts(
+    broker: MemoryBroker,
+) -> None:
+    """It had another one in an earlier revision, and with that it is refused again."""
+    queues = content(orders={})
+    with broker:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            new = {"topic": "new", "queue": "orders", "hop": "always"}
+            await admin.apply({**queues, "routes": [new]})
+            direct = {**new, "hop": "never"}
+            await admin.apply({**queues, "routes": [direct]}, is_stopped=True)
+            more = content(orders={}, others={})
+            assert (await admin.apply({**more, "routes": [direct]})).revision == 3
+            with pytest.raises(NotApplied, match="new would take the hop from now on, or take it"):
+                await admin.apply({**more, "routes": [new]})
+
+
 async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker) -> None:
     """Else every worker would stop at it (R113), and none could start again."""
     broker.topics.create("two", 2)

@@ -25,6 +25,8 @@ class Standstill:
         self._orders: OrderReader | None = None
         self._ended: Stopped | None = None
         """Why it had stopped when the order came."""
+        self._topic_id = ""
+        """The id of the topic of the record at which it has stopped; empty: not known."""
         self.stopped: Stopped | None = None
         """Why it waits for an order; None: it does not."""
         self.order: OrderRecord | None = None
@@ -38,6 +40,7 @@ class Standstill:
             record: the one that it cannot get past; None: it is not a record's fault.
         """
         stopped = Stopped(error, record, self._context.clock.wall_ms())
+        self._topic_id = self._id_of_topic(record)
         is_bug = not isinstance(error, KafkaError | RingfaustError)
         log.error(
             "%s: %s. To go on: %s", self._work.name, stopped, stopped.remedy,
@@ -47,6 +50,9 @@ class Standstill:
             self._orders = await self._context.open_orders(self._work.number)
         self.stopped = stopped  # an order that this brings about is not missed
         await self._answer(f"it has {stopped}")
+
+    def _id_of_topic(self, record: FetchedRecord | None) -> str:
+        return "" if record is None else self._work.topic_ids().get(record.topic, "")
 
     async def wait_for_order(self) -> None:
         """Wait until an operator says how to go on."""
@@ -73,6 +79,12 @@ class Standstill:
         return self._ended.record, ProtocolError(
             f"skipped by {who}: {self._ended.reason}", "skipped"
         )
+
+    @property
+    def is_topic_new(self) -> bool:
+        """Whether the record that `skipped` names was in a topic that was created again since."""
+        now_id = self._id_of_topic(self._ended.record if self._ended else None)
+        return bool(self._topic_id and now_id) and now_id != self._topic_id
 
     async def look(self) -> None:
         """Answer the order, if there is one and the record is behind the task."""

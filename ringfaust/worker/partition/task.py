@@ -119,8 +119,6 @@ class Task:
         self._alone: FetchedRecord | None = None
         """The record that is being decided and committed by itself."""
         self._standstill = Standstill(work, context)
-        self._stopped_in = ""
-        """The id of the topic that has the record at which it has stopped."""
         self.trouble = RECOVERING
         """Why it does not run cycles; empty: it does."""
 
@@ -548,8 +546,7 @@ class Task:
 
     async def _skip(self, record: FetchedRecord, why: ProtocolError) -> None:
         """Move the record to the dead topic at which the task has stopped."""
-        now_id = self.work.topic_ids().get(record.topic, "")
-        if self._stopped_in and now_id not in ("", self._stopped_in):
+        if self._standstill.is_topic_new:
             await self._standstill.refuse(f"{record.topic} was created again: the record is gone")
             return
         self._alone = record
@@ -620,7 +617,6 @@ class Task:
 
     async def _stop(self, error: Exception) -> None:
         record, self._alone = self._alone, None
-        self._stopped_in = self.work.topic_ids().get(record.topic, "") if record else ""
         self.trouble = f"stopping after {error!r}"
         await self._release()
         self.buffer.clear()
