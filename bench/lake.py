@@ -54,14 +54,14 @@ class Cost(NamedTuple):
     """Of the driver, Spark and its Python workers; the broker's does not count."""
 
 
-def _cost_of(query: Callable[[], StreamingQuery], broker: int) -> Cost:
+def cost_of(query: Callable[[], StreamingQuery], broker: int) -> Cost:
     """What a query takes until it has read everything. `broker`: its process id."""
     began, began_cpu = time.perf_counter(), tree_cpu_s(without=broker)
     query().awaitTermination()
     return Cost(time.perf_counter() - began, tree_cpu_s(without=broker) - began_cpu)
 
 
-async def _fill(worker: WorkerConfig, lines: int) -> None:
+async def fill(worker: WorkerConfig, lines: int) -> None:
     async with open_admin(worker.brokers()) as admin:
         await admin.create([NewTopic(worker.topic(Role.EVENTS), PARTITIONS, 1, {})])
     await _send(worker, lines, PARTITIONS)
@@ -92,7 +92,7 @@ def _copy(
     return lambda: writer.start(f"{folder}/copy")
 
 
-def _lake(
+def lake_query(
     spark: SparkSession, worker: WorkerConfig, folder: str, *, gold: bool
 ) -> Callable[[], StreamingQuery]:
     """The lake, with or without gold. Its tables are created before it starts."""
@@ -104,7 +104,7 @@ def _lake(
 def _tiny_batch(spark: SparkSession, worker: WorkerConfig, folder: str) -> float:
     """Seconds of a batch of a single record, in a lake that has read the rest."""
     asyncio.run(_send(worker, TINY_LINES, 1, FROM_MS + 10_000))  # of the last day
-    query = _lake(spark, worker, folder, gold=True)()
+    query = lake_query(spark, worker, folder, gold=True)()
     query.awaitTermination()
     return float(query.recentProgress[0]["durationMs"]["triggerExecution"]) / 1000
 
@@ -113,8 +113,8 @@ def _measure(broker: EmbeddedBroker, out: Console) -> float:
     spark = open_session("bench lake", "local[2]")
     warm = WorkerConfig(application="warm", bootstrap_servers=broker.bootstrap_servers)
     worker = WorkerConfig(application="bench", bootstrap_servers=broker.bootstrap_servers)
-    asyncio.run(_fill(warm, WARM_LINES))
-    asyncio.run(_fill(worker, LINES))
+    asyncio.run(fill(warm, WARM_LINES))
+    asyncio.run(fill(worker, LINES))
     lines = Table("round", "copy lines/s", "bronze + silver", "with gold", "of the copy")
     cores = Table("round", "copy µs/line", "bronze + silver", "with gold", "of the copy")
     rates: list[float] = []
@@ -122,16 +122,16 @@ def _measure(broker: EmbeddedBroker, out: Console) -> float:
         most = lake.streams(folder, worker)[0].max_records
         for query in (
             _copy(spark, warm, f"{folder}/warm-copy", most),
-            _lake(spark, warm, f"{folder}/warm-lake", gold=True),
+            lake_query(spark, warm, f"{folder}/warm-lake", gold=True),
         ):
             query().awaitTermination()
         for round_ in range(ROUNDS):
             costs = [
-                _cost_of(query, broker.pid or 0)
+                cost_of(query, broker.pid or 0)
                 for query in (
                     _copy(spark, worker, f"{folder}/copy-{round_}", most),
-                    _lake(spark, worker, f"{folder}/silver-{round_}", gold=False),
-                    _lake(spark, worker, f"{folder}/gold-{round_}", gold=True),
+                    lake_query(spark, worker, f"{folder}/silver-{round_}", gold=False),
+                    lake_query(spark, worker, f"{folder}/gold-{round_}", gold=True),
                 )
             ]
             rows = read(spark, f"{folder}/gold-{round_}", "transitions").count()

@@ -20,12 +20,14 @@ DEADLINE_S = 900.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def tree_cpu_s(without: int) -> float:
-    """Seconds of user and system time of this process and of all that it has started.
+def tree_cpu_s(of: int | None = None, without: int = 0) -> float:
+    """Seconds of user and system time of a process and of all that it has started.
 
     Args:
+        of: its process id; None: this one.
         without: process id of a child that does not count, nor does what it has started.
     """
+    root = of or os.getpid()
     parents, used = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -38,9 +40,9 @@ def tree_cpu_s(without: int) -> float:
         used[pid] = sum(map(int, fields[11:15]))  # with the children that have ended
 
     def is_ours(pid: int) -> bool:
-        while pid not in (os.getpid(), without, 0):
+        while pid not in (root, without, 0):
             pid = parents.get(pid, 0)
-        return pid == os.getpid()
+        return pid == root
 
     return sum(ticks for pid, ticks in used.items() if is_ours(pid)) / _TICKS
 

@@ -1,14 +1,20 @@
-"""Times and ages as people read them."""
+"""The time now, and times and ages as people read them."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 
 _UNITS_MS = {
     "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
 _LENGTH = re.compile(r"(\d{1,15}) ?([a-z]*)", re.ASCII)
+
+
+def wall_ms() -> int:
+    """The time now, in ms since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def length_ms(text: str) -> int:

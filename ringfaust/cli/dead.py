@@ -120,6 +120,7 @@ class DeadDetails:
     def of(cls, message: DeadMessage) -> DeadDetails:
         """Read what the record of a message says."""
         from ringfaust.protocol import headers as h
+        from ringfaust.protocol.records import place_of
 
         record = message.record
         return cls(
@@ -135,7 +136,7 @@ class DeadDetails:
             redrives=message.redrives,
             enqueued_ms=message.enqueued_ms,
             source=message.said(h.SOURCE),
-            record=f"{record.topic}/{record.partition}/{record.offset}",
+            record=place_of(record),
             size_bytes=len(record.key or b"") + len(record.value or b""),
             key=record.key,
             value=record.value,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -39,6 +38,7 @@ from ringfaust.kafka.probe import answering
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.status import CAUGHT_UP_RECORDS
+from ringfaust.times import wall_ms
 
 HANGING_MS = 120_000
 """A transaction that has been open for longer hangs: those of workers and clients end, or are
@@ -225,7 +225,7 @@ async def _clock(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
         text = f"not compared: topic {topic} does not exist"
         return [Finding("clock", "warn", text, "ringfaust topics create")]
     ours = clock_transactional_id(worker.application, f"doctor/{uuid4().hex[:8]}")
-    skew_ms = await clock_skew_ms(worker.client_options(), topic, ours, _now_ms)
+    skew_ms = await clock_skew_ms(worker.client_options(), topic, ours, wall_ms)
     side = "ahead of" if skew_ms > 0 else "behind"
     text = f"this machine is {abs(skew_ms):,} ms {side} the brokers"
     if abs(skew_ms) > (most := worker.clock_skew_max_ms):
@@ -273,8 +273,8 @@ async def _transactions(worker: WorkerConfig, queues: QueuesConfig) -> list[Find
             if stable[tp] >= ends[tp]:
                 continue
             since_ms = await _time_at(reader, tp, stable[tp])
-            if since_ms and _now_ms() - since_ms > HANGING_MS:
-                minutes = (_now_ms() - since_ms) // 60_000
+            if since_ms and wall_ms() - since_ms > HANGING_MS:
+                minutes = (wall_ms() - since_ms) // 60_000
                 text = f"{tp.topic}/{tp.partition} has a transaction open for {minutes} min"
                 remedy = (
                     "find its producer: kafka-transactions.sh find-hanging --topic "
@@ -307,7 +307,7 @@ async def _workers(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
     except ClientError as error:
         return [Finding("workers", "warn", str(error).partition(":")[0], "ringfaust topics create")]
     return [
-        *judge_workers(found, worker, _now_ms()),
+        *judge_workers(found, worker, wall_ms()),
         *judge_queues(split),
         *judge_settings({each.queue: each.settings for each in rows}, queues.catalog()),
     ]
@@ -449,7 +449,3 @@ async def _partitions(worker: WorkerConfig, names: Sequence[str]) -> list[TopicP
         for name, found in sorted(existing.items())
         for number in range(found.partitions)
     ]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,7 @@ from ringfaust.cli.operate import (
 )
 from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError
-from ringfaust.times import age_text, time_text
+from ringfaust.times import age_text, time_text, wall_ms
 from ringfaust.visible import text_of
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def browse(
     elif not found:
         say(f"{queue} has no {state.value} messages{' that match' if selector else ''}")
     else:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         titles = ("id", "priority", "age", "bytes", "due", "consumer", "body")
         print_table(titles, [_row(each, now_ms) for each in found], text_last=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +25,7 @@ from ringfaust.cli.operate import (
 )
 from ringfaust.cli.parts import group
 from ringfaust.errors import RingfaustError
-from ringfaust.times import age_text
+from ringfaust.times import age_text, wall_ms
 
 if TYPE_CHECKING:
     from ringfaust.client import WorkerStatus
@@ -94,7 +93,7 @@ def _not_stopped(
 
 def _all(target: Target) -> list[ListedPartition]:
     worker, _ = target.load()
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     return with_status(target, lambda status: listed(status.workers(), worker.partitions, now_ms))
 
 
@@ -140,7 +139,7 @@ def show(*, target: Target, name: Number, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    since = age_text(int(time.time() * 1000) - found.since_ms) if found.since_ms else ""
+    since = age_text(wall_ms() - found.since_ms) if found.since_ms else ""
     print_fields(
         [
             ("partition", found.partition), ("state", found.state), ("worker", found.worker),

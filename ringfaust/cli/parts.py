@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ringfaust.errors import MissingExtra, RingfaustError
-from ringfaust.times import length_ms, moment_ms
+from ringfaust.times import length_ms, moment_ms, wall_ms
 from ringfaust.visible import visible
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def read_time(option: str, text: str) -> int:
         BadTime: the text is not a time.
     """
     try:
-        return moment_ms(text, time.time_ns() // 1_000_000)
+        return moment_ms(text, wall_ms())
     except ValueError as error:
         raise BadTime(f"{option}: {error}") from None
 

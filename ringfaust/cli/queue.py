@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import StrEnum
@@ -31,7 +30,7 @@ from ringfaust.cli.operate import (
 from ringfaust.cli.parts import group
 from ringfaust.core.model import HELD_STATES, TOTALS
 from ringfaust.errors import RingfaustError, suggestion
-from ringfaust.times import age_text, time_text
+from ringfaust.times import age_text, time_text, wall_ms
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin
@@ -139,7 +138,7 @@ def show(
 def _print_queue(found: QueueDetails, since: Mapping[str, SettingSince]) -> None:
     counts = found.counts
     size = found.settings["ring_size"]
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     print_fields([
         ("queue", found.queue),
         ("partition", found.partition),

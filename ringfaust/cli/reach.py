@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
@@ -17,7 +16,7 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.probe import answering, silent
 from ringfaust.kafka.sign_topic import LastSign, last_sign
 from ringfaust.protocol.records import Role
-from ringfaust.times import age_text
+from ringfaust.times import age_text, wall_ms
 
 PATIENCE_S = 1.5
 """How long connecting may take before it is asked which brokers do not answer."""
@@ -82,9 +81,7 @@ async def check_worker(worker: WorkerConfig) -> None:
         return
     last = "none has ever given a sign of life"
     if sign.time_ms:
-        last = (
-            f"the last sign of life is {age_text(time.time_ns() // 1_000_000 - sign.time_ms)} old"
-        )
+        last = f"the last sign of life is {age_text(wall_ms() - sign.time_ms)} old"
     raise NoWorker(
         f"no worker of the {where(worker)} lives: {last}. Nothing was sent, so nothing changes "
         "later, either. Start a worker: ringfaust worker --config DIR"

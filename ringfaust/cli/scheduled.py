@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +18,7 @@ from ringfaust.cli.operate import (
     with_options,
 )
 from ringfaust.cli.parts import group
-from ringfaust.times import age_text, time_text
+from ringfaust.times import age_text, time_text, wall_ms
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin
@@ -63,7 +62,7 @@ def list_scheduled(
     elif not found:
         say("no scheduled message matches" if pattern != "#" else "no message is scheduled")
     else:
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         rows = [
             (
                 each.id, each.queue, time_text(each.due_ms, timespec="seconds"),

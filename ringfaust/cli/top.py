@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
@@ -16,7 +15,7 @@ from ringfaust.cli.operate import Target, connect_options
 from ringfaust.cli.reach import reached, started
 from ringfaust.cli.worker import ranges, state_text
 from ringfaust.client import QueueStatus, StatusReader, WorkerStatus
-from ringfaust.times import age_text
+from ringfaust.times import age_text, wall_ms
 from ringfaust.visible import visible
 
 SHOWN_QUEUES = 200
@@ -85,7 +84,7 @@ class Top(App[None]):
 
     def look(self) -> None:
         """Show what is known now. The cursor stays on its queue."""
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         queues = self._status.queues()
         self.query_one("#workers", Static).update(self._head(queues, now_ms))
         key = _ORDERS[self._order]

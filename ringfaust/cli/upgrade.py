@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +27,7 @@ from ringfaust.cli.parts import group
 from ringfaust.cli.worker import partitions_text, ranges
 from ringfaust.core import levels
 from ringfaust.errors import RingfaustError
-from ringfaust.times import time_text
+from ringfaust.times import time_text, wall_ms
 
 if TYPE_CHECKING:
     from ringfaust.client import Admin, WorkerStatus
@@ -162,7 +161,7 @@ async def look(admin: Admin, worker: WorkerConfig) -> UpgradeStatus:
         members = len((await brokers.group(worker_group(worker.application))).members)
     async with started(StatusReader(**connect_options(worker)), worker) as published:
         found = published.workers()
-    return judge(await admin.feature_level(), found, members, int(time.time() * 1000))
+    return judge(await admin.feature_level(), found, members, wall_ms())
 
 
 def judge(

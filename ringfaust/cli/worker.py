@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from enum import StrEnum
@@ -21,7 +20,7 @@ from ringfaust.cli.operate import (
     with_status,
 )
 from ringfaust.cli.parts import ConfigFolder, Servers, group
-from ringfaust.times import age_text
+from ringfaust.times import age_text, wall_ms
 
 if TYPE_CHECKING:
     from ringfaust.client import WorkerStatus
@@ -126,7 +125,7 @@ def list_workers(*, target: Target, as_json: AsJson = False) -> None:
     Example: ringfaust worker ls
     """
     found = with_status(target, lambda status: status.workers())
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     if as_json:
         print_json([asdict(each) | {"is_stale": each.is_stale(now_ms)} for each in found])
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from ringfaust.protocol.revisions import (
 from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
 from ringfaust.protocol.route_checks import document_faults
 from ringfaust.protocol.stored_rows import Feeds
+from ringfaust.times import wall_ms
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
 
 
@@ -174,7 +174,7 @@ async def apply(
                 f"revision {newest} is newer than revision {after}, on which this change is "
                 "based: run `ringfaust diff`, and apply again"
             )
-        mine = Configuration(newest + 1, document, who, text, time.time_ns() // 1_000_000)
+        mine = Configuration(newest + 1, document, who, text, wall_ms())
         if used:
             _check_hops([feeds_of(each.document, count) for each in known], now)
         first = [] if known else [used[min(used)]._replace(revision=0)]
@@ -195,7 +195,7 @@ async def raise_level(connection: Connection, level: int, who: str) -> Raised:
         done = await _write(connection, writer, [], command, waits=True)
         # Not before: nobody could start any more if no worker supported it.
         if (await configuration_log(connection)).level.level < level:
-            mine = RaisedLevel(level, who, time.time_ns() // 1_000_000)
+            mine = RaisedLevel(level, who, wall_ms())
             row = level_row(connection.topic(Role.CONFIGURATION), mine)
             await _commit(writer, [row], "the feature level")
         return Raised(level, *done)

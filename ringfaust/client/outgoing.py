@@ -16,7 +16,7 @@ from ringfaust.client.message import Scalar
 from ringfaust.client.owner import OWNER
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord, OutgoingRecord
+from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, place_of
 from ringfaust.protocol.routes import read_send
 from ringfaust.spans import open_spans
 
@@ -148,7 +148,7 @@ class OutgoingMessage:
 
     def id_at(self, stored: RecordMetadata) -> str:
         """Return the message id, given the position at which the record is stored."""
-        return self.id or f"{stored.topic}/{stored.partition}/{stored.offset}"
+        return self.id or place_of(stored)
 
 
 def _raw(given: str | bytes | None) -> bytes | None:

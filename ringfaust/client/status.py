@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Unpack
@@ -23,6 +22,7 @@ from ringfaust.client.status_rows import (
 )
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.status import read_key
+from ringfaust.times import wall_ms
 
 MOST_QUEUES = 100_000
 """Most queues that a reader keeps: about 130 MB."""
@@ -100,7 +100,7 @@ class StatusReader(AsyncResource):
             await stop(consumer)
             raise
         self._consumer = consumer
-        self._heard_ms = _now_ms()
+        self._heard_ms = wall_ms()
         self._checking = asyncio.create_task(self._check(consumer, tps))
         self._following = asyncio.create_task(self._follow(consumer))
         self._following.add_done_callback(lambda _: self._moved.set())
@@ -140,7 +140,7 @@ class StatusReader(AsyncResource):
             with suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(_CHECK_TIMEOUT_S):
                     await consumer.end_offsets(tps)
-                self._heard_ms = _now_ms()
+                self._heard_ms = wall_ms()
             await asyncio.sleep(_CHECK_S)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
@@ -302,10 +302,6 @@ class StatusRows:
             if row.queue not in seen and (found := self.queue(row.queue)) is not None:
                 seen.add(row.queue)
                 yield found
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _rank(row: QueueStatus) -> tuple[int, int]:

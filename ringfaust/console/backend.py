@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
@@ -18,6 +17,7 @@ from ringfaust.console.history import History
 from ringfaust.console.points import POINTS, STEP_MS
 from ringfaust.console.redriving import Redriver
 from ringfaust.console.schemas import Schemas
+from ringfaust.times import wall_ms
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Backend:
         while True:
             status = StatusReader(**self.options)
             if not self._has_read.is_set():
-                since_ms = int(time.time() * 1000) - POINTS * STEP_MS
+                since_ms = wall_ms() - POINTS * STEP_MS
                 status.note = (history := History(since_ms)).note
                 self._board.history = history
             try:

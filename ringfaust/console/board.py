@@ -18,6 +18,7 @@ from ringfaust.client.status_rows import (
 from ringfaust.console.history import History
 from ringfaust.console.points import POINTS, STEP_MS, WORKER_SILENT_MS, Point
 from ringfaust.core.model import COUNTS, Counts
+from ringfaust.times import wall_ms
 
 PAGE_QUEUES = 50
 """Queues of one page."""
@@ -140,7 +141,7 @@ class Look:
         heard_ms: int,
         is_truncated: bool,
     ) -> None:
-        self.at_ms = int(time.time() * 1000)
+        self.at_ms = wall_ms()
         self.workers = workers
         self.is_truncated = is_truncated
         self.heard_ms = heard_ms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from aiohttp import web
 from ringfaust.console.access import BrowserSession, Network, Sessions, Tokens
 from ringfaust.console.backend import Backend
 from ringfaust.console.rendering import PREFIX, render
+from ringfaust.times import wall_ms
 
 SESSION = web.RequestKey("session", BrowserSession)
 """Key of a request: its session. Requests without one lack it."""
@@ -128,7 +128,7 @@ def page(request: web.Request, template: str, *, status: int = 200, **values: An
         "notices": notices,
         "brokers": console.backend.worker.bootstrap_servers,
         "silence": look.silence if (look := console.backend.latest) is not None else None,
-        "now_ms": int(time.time() * 1000),
+        "now_ms": wall_ms(),
         "trouble": console.backend.trouble,
         "is_fragment": is_fragment(request),
         "status": status,

@@ -14,6 +14,7 @@ from ringfaust.client.lifecycles import Lifecycle
 from ringfaust.client.sentences import answer, sentence
 from ringfaust.client.trace import trace
 from ringfaust.console.context import asked, backend_of, one_of, page, required
+from ringfaust.times import wall_ms
 
 ROUTES = web.RouteTableDef()
 _BODY_BYTES = 100_000
@@ -54,7 +55,7 @@ async def message(request: web.Request) -> web.Response:
     return page(
         request, "message.jinja", queue=queue, name=name, found=found, gone=gone,
         kind=one_of(request, "kind", "dead", "evicted"), record=asked(request, "record"),
-        hours=one_of(request, "hours", *_HOURS), now_ms=int(time.time() * 1000),
+        hours=one_of(request, "hours", *_HOURS), now_ms=wall_ms(),
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 from aiohttp import web
@@ -29,6 +28,7 @@ from ringfaust.console.context import (
     whole,
 )
 from ringfaust.console.rendering import PREFIX
+from ringfaust.times import wall_ms
 
 ROUTES = web.RouteTableDef()
 _DAY_MS = 86_400_000
@@ -121,7 +121,7 @@ async def transactions(request: web.Request) -> web.Response:
 async def transaction_contents(request: web.Request) -> web.Response:
     """The messages that a transaction sends or acks, by the events."""
     xid, began_ms = required(request, "xid"), whole(request, "began", 0)
-    since_ms = began_ms or int(time.time() * 1000) - _DAY_MS
+    since_ms = began_ms or wall_ms() - _DAY_MS
     found = await pending_in(xid, since_ms=since_ms - _SKEW_MS, **backend_of(request).options)
     events = [each for each in found if each["time_ms"] >= began_ms]
     return page(request, "transaction_contents.jinja", events=events)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from ringfaust.console.board import Silence
 from ringfaust.console.context import asked, backend_of, one_of, page, required
 from ringfaust.core.model import COUNTS, HELD_STATES, Counts, HeldState
 from ringfaust.core.settings import QueueSpec, allowed_values, written_name
+from ringfaust.times import wall_ms
 
 ROUTES = web.RouteTableDef()
 PAGE_MESSAGES = 25
@@ -67,7 +67,7 @@ async def _state(request: web.Request) -> dict[str, Any]:
             silence = Silence(row.time_ms, f"its worker has not answered for {_ANSWER_S:.0f} s")
     state: dict[str, Any] = {
         "name": name, "details": details, "row": row, "silence": silence,
-        "past": board.past_of(name), "now_ms": int(time.time() * 1000),
+        "past": board.past_of(name), "now_ms": wall_ms(),
     }  # fmt: skip
     if details is None:
         return state
@@ -127,5 +127,5 @@ async def _messages(request: web.Request) -> dict[str, Any]:
     found = replace(found, messages=tuple(messages))
     return {
         "name": name, "state": state, "selector": selector, "after": after, "found": found,
-        "now_ms": int(time.time() * 1000),
+        "now_ms": wall_ms(),
     }  # fmt: skip

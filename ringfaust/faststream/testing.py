@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from ringfaust.faststream.publisher import Producer, RingPublishCommand, RingPub
 from ringfaust.faststream.subscriber import RingSubscriber
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import FetchedRecord
+from ringfaust.times import wall_ms
 
 
 class TestRingBroker(TestBroker[RingBroker, Any], broker=RingBroker):
@@ -108,7 +108,7 @@ class _Settled(Settler):
 
 def _received(sent: OutgoingMessage, queue: str, number: int) -> Message:
     """A message as its consumer would receive it at its first delivery."""
-    record, now_ms = sent.now(), time.time_ns() // 1_000_000
+    record, now_ms = sent.now(), wall_ms()
     named = {
         h.PRIORITY: b"4", **dict(record.headers), h.QUEUE: queue.encode(),
         h.SEQUENCE: b"%d" % number, h.ENQUEUED_MS: b"%d" % now_ms,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from struct import Struct
 
 import cramjam
 import google_crc32c
 
 from ringfaust.protocol.record_batches import BATCH_HEADER_BYTES, RecordBatch
+from ringfaust.times import wall_ms
 
 _BEFORE_CRC = Struct(">qiib")
 _CRC = Struct(">I")
@@ -41,7 +41,7 @@ class PackedBatch:
         self._batch = batch
         self._compress = compress
         self._data = batch.data
-        self._time_ms = time.time_ns() // 1_000_000
+        self._time_ms = wall_ms()
         self._producer = (-1, -1, 0)
         self._is_built = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
 from ringfaust.protocol.status import SIGNS, read_key, read_sign_key, sign_key
+from ringfaust.times import wall_ms
 from ringfaust.transactional.vendor import stop_client
 
 _PARTITION = 0
@@ -57,7 +57,7 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
         consumer.assign([where])
         signs = await _read_tail(consumer, where)
         last_ms = max(signs.values(), default=0)
-        if time.time_ns() // 1_000_000 - last_ms < failover_after_ms:
+        if wall_ms() - last_ms < failover_after_ms:
             return LastSign(True, last_ms)
         wait_s = min(2 * failover_after_ms / SIGNS / 1000, _ROW_S)
         if signs and all(each.startswith(_WORKER) for each in signs):
@@ -140,7 +140,7 @@ class SignTopic:
     async def write(self, worker: str, *, is_alive: bool) -> None:
         """Write a sign of life, or that the worker stops. Returns when the brokers have it."""
         assert self._producer is not None
-        now = json.dumps({"time_ms": time.time_ns() // 1_000_000}).encode()
+        now = json.dumps({"time_ms": wall_ms()}).encode()
         await self._producer.send_and_wait(
             self._topic, now if is_alive else None, sign_key(worker), partition=_PARTITION
         )

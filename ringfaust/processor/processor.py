@@ -56,7 +56,7 @@ from ringfaust.protocol.gaps import Gap, gap_line
 from ringfaust.protocol.headers import QUEUE
 from ringfaust.protocol.misplaced import Misplaced, misplaced_line
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.protocol.records import FetchedRecord, Role
+from ringfaust.protocol.records import FetchedRecord, Role, place_of
 from ringfaust.protocol.routes import (
     Route,
     RouteTemplate,
@@ -380,7 +380,7 @@ class Processor(Generic[Buffer]):
         if known is None:
             check_name(queue)
             self._room -= self.state.catalog.cost_of(queue)
-        source = f"{topic}/{record.partition}/{record.offset}"
+        source = place_of(record)
         repartitioned = topic == self._config.repartition_topic
         if repartitioned and (revision := revision_of(record)) > self.revision:
             self.paused_topics[topic] = f"{_REVISION}{revision}"
@@ -458,7 +458,7 @@ class Processor(Generic[Buffer]):
             self._out.reply(output.reply_record(error.reply, no))
             self._out.log(LogEntry("command", "", Refusal.BAD_COMMAND, str(error)))
             raise
-        by = f"{record.topic}/{record.partition}/{record.offset}"
+        by = place_of(record)
         if isinstance(asked, control.OrderRecord):
             return now_ms  # a stopped partition carried it out when it was written
         if isinstance(asked, control.QueryRecord):

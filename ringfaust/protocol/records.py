@@ -67,6 +67,27 @@ class InRecord(Protocol):
         """In the order of the record."""
 
 
+class Placed(Protocol):
+    """What has a position in Kafka, such as a record."""
+
+    @property
+    def topic(self) -> str:
+        """Where it is."""
+
+    @property
+    def partition(self) -> int:
+        """Of the topic."""
+
+    @property
+    def offset(self) -> int:
+        """In the partition."""
+
+
+def place_of(record: Placed) -> str:
+    """The position of a record, as topic/partition/offset."""
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
 class FetchedRecord(NamedTuple):
     """An `InRecord`, as a processor takes it: to create and to read it costs little."""
 

@@ -15,7 +15,7 @@ from ringfaust.core.new import new_send
 from ringfaust.core.selector.like import like
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord, Headers, Payload, read_json
+from ringfaust.protocol.records import FetchedRecord, Headers, Payload, place_of, read_json
 
 _PAYLOAD: Final = Payload
 
@@ -283,7 +283,7 @@ def repartition_headers(
     """
     check_name(queue)
     kept = [pair for pair in record.headers if pair[0] not in _OF_REPARTITION]
-    source = f"{record.topic}/{record.partition}/{record.offset}"
+    source = place_of(record)
     return [
         *kept,
         (h.QUEUE, queue.encode()),
@@ -311,7 +311,7 @@ def source_of(record: FetchedRecord, repartition_topic: str) -> str:
 
     A record on the hop topic that does not name its source counts as its own.
     """
-    place = f"{record.topic}/{record.partition}/{record.offset}"
+    place = place_of(record)
     if record.topic != repartition_topic:
         return place
     source = (dict(record.headers).get(h.SOURCE) or b"").decode(errors="replace")

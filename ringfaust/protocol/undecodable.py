@@ -10,7 +10,7 @@ import json
 from ringfaust.core import limits
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.headers import TOO_MANY_HEADERS, UNDECODABLE_CONTENT
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, place_of
 
 _HEADER_BYTES = 8
 """What a stored header takes besides its name and value."""
@@ -48,7 +48,7 @@ def undecodable_line(
     record: FetchedRecord, source: str, error: ProtocolError, step: int, now_ms: int
 ) -> str:
     """The record's line on the events topic. `source`: the producer's record."""
-    by = f"{record.topic}/{record.partition}/{record.offset}"
+    by = place_of(record)
     line = {
         "step": step, "event": "unreadable", **({"source": source} if source != by else {}),
         "reason": error.reason, "text": str(error), "time_ms": now_ms, "by": by,

@@ -48,8 +48,9 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.supervisor import on_end_of_input
+from ringfaust.times import wall_ms
 from ringfaust.worker.assignment import Assignment
-from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock, wall_ms
+from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
 from ringfaust.worker.failover import Failover
 from ringfaust.worker.faust.consumer_thread import Background

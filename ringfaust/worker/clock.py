@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
+from ringfaust.times import wall_ms
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,6 @@ _RECHECK_INTERVAL_S = 10.0
 """How often a clock that does not is checked, and reported."""
 _LOOK_INTERVAL_S = 0.5
 """How often this clock is compared with itself: a jump shows at once."""
-
-
-def wall_ms() -> int:
-    """The time of this machine in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class ClockSkewed(RingfaustError):

@@ -20,6 +20,7 @@ from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 from ringfaust.terminal import Terminal
+from ringfaust.times import wall_ms
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -133,7 +134,7 @@ def _days(options: AuditOptions) -> tuple[date | None, int]:
         raise BadSetting("until", options.until, "has no use with --every, which audits today")
     if since and until and since >= until:
         raise BadSetting("until", str(until), f"must be later than --since {since}")
-    return since, last_end(until, time.time_ns() // 1_000_000)
+    return since, last_end(until, wall_ms())
 
 
 def _split(field: str, text: str) -> tuple[int, str]:

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
+from ringfaust.times import wall_ms
 
 ORDER = ("timestamp_ms", "key", "value", "headers")
 """Order of the rows within a slice. Rows equal in all of these make equal records, so their order
@@ -109,7 +109,7 @@ def plan(
     Raises:
         CannotBackfill: source, mapping or topic are invalid.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
         return BackfillPlan(
             job=job_name(request.options.name, request.default_name),
@@ -132,7 +132,7 @@ def backfill(
         OtherJob: a job of that name was started with other rows; nothing was written.
         WriteFailed: the write stopped early; everything it committed is written once.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
         if found.bad and request.options.skip_bad is None:
             raise BadRows(

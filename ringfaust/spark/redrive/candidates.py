@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -24,6 +23,7 @@ from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.redrive.messages import payload_fault, select_messages
 from ringfaust.spark.redrive.records import to_records
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+from ringfaust.times import wall_ms
 
 
 class LakeCandidates:
@@ -44,7 +44,7 @@ class LakeCandidates:
         queues: QueuesConfig,
         request: LakeRedriveRequest,
     ) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         self._request = request
         self.context = RedriveContext.of(worker, queues)
         self._topic = worker.topic(Role(request.role))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.errors import RingfaustError
-from ringfaust.times import moment_ms
+from ringfaust.times import moment_ms, wall_ms
 
 
 class BadMoment(RingfaustError):
@@ -63,7 +62,7 @@ def read_time(text: str) -> AtTime:
         BadMoment: the text is none.
     """
     try:
-        return AtTime(moment_ms(text, time.time_ns() // 1_000_000))
+        return AtTime(moment_ms(text, wall_ms()))
     except ValueError as error:
         raise BadMoment(str(error)) from None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +26,7 @@ from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
 from ringfaust.spark.ring.offsets import record_ends
 from ringfaust.spark.topic_ids import ReadTopicIds
+from ringfaust.times import wall_ms
 
 _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
@@ -155,7 +155,7 @@ def record_start(
     """
     folder = HadoopFolder(spark, checkpoint)
     known = json.loads(folder.read_text(_STARTS) or "[]")
-    now_ms = max([time.time_ns() // 1_000_000, *(start["started_ms"] + 1 for start in known)])
+    now_ms = max([wall_ms(), *(start["started_ms"] + 1 for start in known)])
     config = {
         "queues": _as_json(used.queues),
         "worker": {name: getattr(worker, name) for name in _DECISIVE},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Sequence
 
 from ringfaust.config import WorkerConfig
@@ -11,7 +10,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.kafka.changelog_owner import ChangelogEnd, changelog_ends, write_owners
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import JobOwner
-from ringfaust.times import time_text
+from ringfaust.times import time_text, wall_ms
 
 
 class OtherOwner(RingfaustError):
@@ -87,7 +86,7 @@ def take_rings(worker: WorkerConfig, checkpoint: str, query: str, *, from_worker
         OtherOwner: someone else takes them at the same moment.
         KafkaError: the brokers failed, or a worker has opened a partition meanwhile.
     """
-    owner = JobOwner(checkpoint, query, time.time_ns() // 1_000_000, from_worker)
+    owner = JobOwner(checkpoint, query, wall_ms(), from_worker)
     asyncio.run(_write(worker, owner))
     if not has_all(asyncio.run(rings_owners(worker)), query):
         raise OtherOwner(

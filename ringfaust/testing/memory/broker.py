@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, Role
 from ringfaust.testing.memory.clients import MemoryConsumer, MemoryProducer, MemoryWriter
 from ringfaust.testing.memory.topics import MemoryTopics
 from ringfaust.testing.memory.worker import MemoryWorker
+from ringfaust.times import wall_ms
 
 SETTLE_TIMEOUT_S = 10.0
 _numbers = itertools.count(1)
@@ -100,7 +100,7 @@ class MemoryBroker:
         self.application = application
         self.bootstrap_servers = f"{MEMORY}{next(_numbers)}"
         """What clients connect to."""
-        self.topics = MemoryTopics(time.time_ns() // 1_000_000)
+        self.topics = MemoryTopics(wall_ms())
         self._worker = MemoryWorker(self.topics, application, _read(queues), partitions)
         for topic in topics:
             self.topics.create(topic, partitions)

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.kafka.names import session_transactional_id, topic_name
 from ringfaust.processor.processor import START
 from ringfaust.protocol.headers import ID
-from ringfaust.protocol.records import Headers, Role
+from ringfaust.protocol.records import Headers, Role, place_of
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.player import Difference
 from ringfaust.transactional.vendor import stop_client
@@ -224,7 +224,7 @@ class WorkerChannel:
             for each in records
         ]
         stored = [await future for future in sent]
-        return [f"{at.topic}/{at.partition}/{at.offset}" for at in stored]
+        return [place_of(each) for each in stored]
 
     # --- read ------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ The Kafka client runs in Faust's consumer thread, so heartbeats continue while a
 import asyncio
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
@@ -27,6 +26,7 @@ from faust.types import TP
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.protocol.records import FetchedRecord
+from ringfaust.times import wall_ms
 from ringfaust.worker.faust.decompression import CannotExpand
 from ringfaust.worker.faust.group import (
     may_not_join,
@@ -370,6 +370,6 @@ def _placeholder(where: TopicPartition, offset: int, error: Exception) -> Fetche
         text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
     else:
         text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     headers = ((UNDECODABLE_CONTENT, text.encode()),)
     return FetchedRecord(where.topic, where.partition, offset, now_ms, headers=headers)

@@ -18,7 +18,7 @@ from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.core.queue import QueueRow
 from ringfaust.kafka.status_topic import StatusRow
 from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, worker_key
-from ringfaust.worker.clock import wall_ms
+from ringfaust.times import wall_ms
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.queue_status import PartitionStatus
 from ringfaust.worker.partition.work import PartitionWork

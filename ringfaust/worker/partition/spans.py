@@ -7,7 +7,7 @@ from typing import Any
 
 from ringfaust.core.effects import Evicted
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, place_of
 from ringfaust.spans import TRACEPARENT, Spans
 
 
@@ -28,7 +28,7 @@ class WorkerSpans:
         for record in records:
             if any(name == TRACEPARENT for name, _ in record.headers):
                 named = dict(record.headers)
-                source = f"{record.topic}/{record.partition}/{record.offset}".encode()
+                source = place_of(record).encode()
                 id_ = named.get(h.ID) or named.get(h.SOURCE) or source
                 self._read[id_.decode(errors="replace")] = (
                     record.topic, self._spans.context_of(named.items()),

@@ -8,10 +8,10 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.errors import ProtocolError, RingfaustError
 from ringfaust.protocol.control import OrderRecord, SkipRecord
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, place_of
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import OrderReader, Work
-from ringfaust.worker.partition.stopped import Stopped, source_of
+from ringfaust.worker.partition.stopped import Stopped
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Standstill:
         ):
             return
         if isinstance(self.order, SkipRecord) and record is not None:
-            log.warning("%s: skipped %s", self._work.name, source_of(record))
+            log.warning("%s: skipped %s", self._work.name, place_of(record))
         await self._answer("")
         await self.close()
 

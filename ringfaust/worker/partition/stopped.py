@@ -18,7 +18,7 @@ from aiokafka.errors import (
 )
 
 from ringfaust.errors import BrokenAccounts, UnknownRowVersion
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, place_of
 from ringfaust.worker.interfaces import StateLost
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
@@ -50,7 +50,7 @@ class Stopped(NamedTuple):
     @property
     def at(self) -> str:
         """The position of that input: topic/partition/offset. Empty: there is none."""
-        return source_of(self.record) if self.record else ""
+        return place_of(self.record) if self.record else ""
 
     @property
     def reason(self) -> str:
@@ -69,11 +69,6 @@ class Stopped(NamedTuple):
     def __str__(self) -> str:
         where = f"at {self.at}" if self.at else "at no record"
         return f"stopped {where}: {self.reason}"
-
-
-def source_of(record: FetchedRecord) -> str:
-    """The position of a record: topic/partition/offset."""
-    return f"{record.topic}/{record.partition}/{record.offset}"
 
 
 def is_passing(error: Exception) -> bool:

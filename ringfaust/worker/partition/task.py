@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
@@ -65,6 +65,13 @@ MAX_DECIDE_S = 0.25
 
 _Found = tuple[Mapping[str, Bounds], Mapping[str, CommittedOffset]]
 """By topic: the log that exists, and the offset that the group has."""
+
+
+def _waits_s() -> Iterator[float]:
+    wait_s = RETRY_MIN_S
+    while True:
+        yield wait_s
+        wait_s = min(wait_s * 2, RETRY_MAX_S)
 
 
 class Task:
@@ -182,7 +189,7 @@ class Task:
         return {topic: at for (topic, _), at in found.items()}
 
     async def _look_up(self, tps: frozenset[TP]) -> _Found:
-        wait_s = RETRY_MIN_S
+        waits_s = _waits_s()
         while True:
             try:
                 return await self._bounds(tps), await self._committed(tps)
@@ -190,8 +197,7 @@ class Task:
                 if not is_passing(error):
                     raise
                 log.warning("%s: cannot look up %s (%r)", self.work.name, sorted(tps), error)
-            await self._clock.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MAX_S)
+            await self._clock.sleep(next(waits_s))
 
     async def _restore(self) -> Mapping[str, CommittedOffset]:
         """Settle the open transaction, then load the committed state. Returns group offsets."""
@@ -588,15 +594,15 @@ class Task:
 
     async def _reopen(self, *, is_fenced: bool = False) -> None:
         """Open the partition again."""
-        name, wait_s = self.work.name, RETRY_MIN_S
         self._alone = None
         if self.failure is not None and self._is_started:
             taken = {tp.topic: to for tp, to in self.buffer.taken_to.items()}
             for topic, to in (*self.work.positions.items(), *taken.items()):
                 self._suspects[topic] = max(to, self._suspects.get(topic, 0))
         await self._release()
+        waits_s = _waits_s()
         while True:
-            await self._clock.sleep(wait_s)
+            await self._clock.sleep(next(waits_s))
             try:
                 await self._take_over(is_fenced=is_fenced)
                 break
@@ -606,8 +612,7 @@ class Task:
                 if self._is_final(again):
                     await self._stop(again)
                     return
-                wait_s = min(wait_s * 2, RETRY_MAX_S)
-                log.warning("%s: cannot reopen (%r); retrying in %.1f s", name, again, wait_s)
+                log.warning("%s: cannot reopen (%r); trying again", self.work.name, again)
         await self._read_on()
 
     @property

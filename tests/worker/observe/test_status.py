@@ -15,7 +15,7 @@ from ringfaust.client.status_rows import QueueRates
 from ringfaust.core.model import Counts
 from ringfaust.kafka.status_topic import NoStatusTopic, StatusRow
 from ringfaust.protocol.status import queue_key, read_key, worker_key
-from ringfaust.worker.clock import wall_ms
+from ringfaust.times import wall_ms
 from ringfaust.worker.observe import numbers, status
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget

@@ -1,0 +1,137 @@
+"""`python -m bench.lake_cluster`: the lake on executors of their own, and what its driver does.
+
+Executors of one core each, on this machine: one, then two. They share its cores with the driver and
+with the broker, so two executors need more than two cores to be twice as fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from bench.lake import WARM_LINES, Cost, cost_of, fill, lake_query
+from bench.processes import tree_cpu_s
+from ringfaust.config import WorkerConfig
+from ringfaust.spark.session import open_session
+from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.times import wall_ms
+
+EXECUTORS = (1, 2)
+EXECUTOR_MB = 2_048
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+class Run(NamedTuple):
+    """One run of the lake with gold."""
+
+    cost: Cost
+    executors_cpu_s: float
+    """CPU time of the executors' processes, of the cost's."""
+    alone_s: float
+    """For how long no task ran."""
+
+
+def _executors_cpu_s() -> float:
+    """CPU time of all executors of this machine that this process has started."""
+    found = 0.0
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if _EXECUTOR in command.read_text():
+                found += tree_cpu_s(of=int(command.parent.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def _tasks(log: Path, since_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
+    """When tasks ran, in ms since 1970, according to Spark's event log."""
+    for line in log.read_text(encoding="utf-8").splitlines():
+        event: dict[str, Any] = json.loads(line)
+        if event["Event"] == "SparkListenerTaskEnd":
+            info = event["Task Info"]
+            began, ended = max(info["Launch Time"], since_ms), min(info["Finish Time"], until_ms)
+            if began < ended:
+                yield began, ended
+
+
+def _alone_ms(tasks: Sequence[tuple[int, int]], since_ms: int, until_ms: int) -> int:
+    """For how long no task ran."""
+    alone_ms, at_ms = 0, since_ms
+    for began_ms, ended_ms in sorted(tasks):
+        alone_ms += max(0, began_ms - at_ms)
+        at_ms = max(at_ms, ended_ms)
+    return alone_ms + max(0, until_ms - at_ms)
+
+
+def _measured(broker: EmbeddedBroker, folder: Path, master: str, lines: int) -> Run:
+    logs = folder / "logs"
+    logs.mkdir()
+    spark = open_session(
+        "bench lake",
+        master,
+        {
+            "spark.executor.memory": f"{EXECUTOR_MB}m",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": str(logs),
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.compress": "false",
+        },
+    )
+    _run(spark, broker, folder / "warm", "warm")
+    before_s, since_ms = _executors_cpu_s(), wall_ms()
+    cost = _run(spark, broker, folder / "lake", f"bench{lines}")
+    until_ms, executors_s = wall_ms(), _executors_cpu_s() - before_s
+    spark.stop()
+    (log,) = logs.iterdir()
+    alone_ms = _alone_ms([*_tasks(log, since_ms, until_ms)], since_ms, until_ms)
+    return Run(cost, executors_s, alone_ms / 1000)
+
+
+def _run(spark: SparkSession, broker: EmbeddedBroker, folder: Path, application: str) -> Cost:
+    worker = WorkerConfig(application=application, bootstrap_servers=broker.bootstrap_servers)
+    return cost_of(lake_query(spark, worker, str(folder), gold=True), broker.pid or 0)
+
+
+def main(
+    lines: Annotated[int, typer.Option(help="Lines of the events topic.")] = 1_000_000,
+) -> None:
+    """Measure the lake in one process, and on one and two executors."""
+    out = Console()
+    table = Table("on", "lines/s", "CPU µs/line", "of it in executors", "no task runs")
+    rates: list[float] = []
+    with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
+        for application, count in (("warm", WARM_LINES), (f"bench{lines}", lines)):
+            servers = broker.bootstrap_servers
+            asyncio.run(
+                fill(WorkerConfig(application=application, bootstrap_servers=servers), count)
+            )
+        for number in EXECUTORS:
+            master = f"local-cluster[{number},1,{EXECUTOR_MB}]"
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            run = _measured(broker, folder, master, lines)
+            rates.append(lines / run.cost.wall_s)
+            table.add_row(
+                master,
+                f"{rates[-1]:,.0f}",
+                f"{run.cost.cpu_s / lines * 1e6:.1f}",
+                f"{run.executors_cpu_s / run.cost.cpu_s:.0%}",
+                f"{run.alone_s / run.cost.wall_s:.0%}",
+            )
+    out.print(table)
+    out.print(f"two executors against one: {rates[1] / rates[0]:.2f} times the rate")
+    out.print(f"load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    typer.run(main)
