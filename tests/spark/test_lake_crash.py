@@ -27,12 +27,15 @@ from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.lake.with_duckdb import open_duckdb
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.spark.executors import executors
 from tests.spark.lake_history import LakeHistory, make_topics, write_topics
 from tests.spark.shared_session import for_small_data, run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 DEADLINE_S = 400
 ROUNDS = 20
+PAUSES = 10
+TABLES = ("bronze", "transitions", "records", "queue_minutes", "queues")
 
 
 class Harness:
@@ -187,13 +190,46 @@ def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(3600)
+def test_paused_anywhere_ten_times_while_another_goes_on_it_repeats_nothing(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """Meanwhile files are combined, and those that are not used any more deleted."""
+    rng = random.Random(3)
+    for round_ in range(PAUSES):
+        root = tmp_path / f"lake-{round_}"
+        process = harness.start(root, "--once")
+        _await_commit(process, root, rng.choice(TABLES), 1)
+        time.sleep(rng.random() / 2)
+        os.killpg(process.pid, signal.SIGSTOP)
+        try:
+            harness.finish(root)
+            run(harness.spark, "spark", "maintain", "--lake", str(root))
+        finally:
+            os.killpg(process.pid, signal.SIGCONT)
+        process.wait(DEADLINE_S)  # with success, or because another one has been there
+        harness.finish(root)
+        harness.check(root)
+
+
+@pytest.mark.timeout(3600)
+def test_executors_killed_ten_times_it_continues(harness: Harness, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for round_ in range(PAUSES):
+        root = tmp_path / f"lake-{round_}"
+        process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
+        _await_commit(process, root, rng.choice(TABLES), 1)
+        os.kill(rng.choice(executors(process.pid)), signal.SIGKILL)
+        harness.await_success(process)
+        harness.check(root)
+
+
+@pytest.mark.timeout(3600)
 def test_killed_anywhere_twenty_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(7)
-    tables = ["bronze", "transitions", "records", "queue_minutes", "queues"]
     for round_ in range(ROUNDS):
         root = tmp_path / f"lake-{round_}"
         process = harness.start(root, "--once")
-        _await_commit(process, root, rng.choice(tables), 1)
+        _await_commit(process, root, rng.choice(TABLES), 1)
         time.sleep(rng.random() / 2)
         _kill(process)
         harness.finish(root)

@@ -1,7 +1,8 @@
 """After kill -9 of a ring job's driver or of its executors, under load, the output is exact.
 
-`make chaos-spark` runs it: 10 kills of the driver and 10 of executors. `test_ring_scenarios` kills
-a job once, which is quicker.
+The same if a driver is paused while another one goes on. `make chaos-spark` runs it: 10 kills of
+the driver, 10 of executors, and 10 pauses. `test_ring_scenarios` kills a job once, which is
+quicker.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ringfaust.spark.audit.command import audit
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
+from tests.spark.executors import executors
 from tests.spark.ring_harness import (
     RingHarness,
     check_dispatched,
@@ -34,6 +36,8 @@ from tests.spark.ring_harness import (
 from tests.spark.shared_session import run
 
 KILLS = 10
+OUSTED_S = 120.0
+"""How long a driver may take to notice that another one has gone on."""
 PIECE = 25
 """Records that each ring is sent at a time."""
 PACE_S = 0.4
@@ -79,7 +83,7 @@ def wait_for_output(harness: RingHarness, job: Process, chance: random.Random) -
     time.sleep(chance.random())
 
 
-def finish_and_check(spark: SparkSession, harness: RingHarness, sent: int, killed: str) -> None:
+def finish_and_check(spark: SparkSession, harness: RingHarness, sent: int, what: str) -> None:
     """A reader with read_committed misses nothing and finds nothing twice."""
     run(spark, *harness.arguments("--once"))
     evicted, dispatched = harness.read(Role.EVICTED), harness.read(Role.DISPATCHED)
@@ -89,7 +93,7 @@ def finish_and_check(spark: SparkSession, harness: RingHarness, sent: int, kille
     verdict = audit(spark, AuditRequest(*load(harness.folder), repeats_are_faults=True))
     assert verdict.balanced and verdict.repeats == 0
     print(
-        f"\n{KILLS} kills of {killed} under load: {verdict.inputs:,} records in, "
+        f"\n{KILLS} {what} under load: {verdict.inputs:,} records in, "
         f"{len(evicted):,} evicted and {len(dispatched):,} dispatched exactly once, "
         f"audit with --repeats fail: {sum(verdict.kinds.values())} findings"
     )
@@ -110,7 +114,7 @@ def test_the_output_is_exact_after_the_driver_was_killed_ten_times(
             job.start()
             wait_for_output(harness, job, chance)
             job.kill()
-    finish_and_check(spark, harness, sending.sent, "the driver")
+    finish_and_check(spark, harness, sending.sent, "kills of the driver")
 
 
 @pytest.mark.kafka
@@ -133,22 +137,30 @@ def test_the_output_is_exact_after_executors_were_killed_ten_times(
             wait_for_output(harness, job, chance)
     finally:
         job.stop()
-    finish_and_check(spark, harness, sending.sent, "executors")
+    finish_and_check(spark, harness, sending.sent, "kills of executors")
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_output_is_exact_after_the_driver_was_paused_ten_times_while_another_went_on(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "pause-drivers")
+    chance = random.Random(3)
+    job = harness.job("--batch-records", "3000")
+    harness.attach()
+    with (sending := Load(harness)).running():
+        for _ in range(KILLS):
+            job.start()
+            wait_for_output(harness, job, chance)
+            with job.paused():
+                run(spark, *harness.arguments("--once"))
+            job.wait(OUSTED_S)  # the other one has what it was about to write
+    finish_and_check(spark, harness, sending.sent, "pauses of the driver")
 
 
 def await_executors(job: Process) -> list[int]:
     """Process ids of the job's executors, of which at least one runs."""
-    until(lambda: bool(executors(job)), job)
-    return executors(job)
-
-
-def executors(job: Process) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"CoarseGrainedExecutorBackend" in path.read_bytes():
-                pid = int(path.parent.name)
-                found += [pid] if os.getsid(pid) == job.pid else []
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+    until(lambda: bool(executors(job.pid)), job)
+    return executors(job.pid)
