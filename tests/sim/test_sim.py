@@ -25,7 +25,7 @@ EVENTS = {
     "refused unknown_delivery", "refused stale_delivery", "refused evicted",
     "refused unknown_queue", "refused consumer_limit", "refused queue_full", "refused too_large",
     "refused duplicate",
-    "refused bad_selector", "refused bad_command", "unreadable undecodable",
+    "refused bad_selector", "refused bad_command", "unreadable undecodable", "unreadable skipped",
     "gap",
 }  # fmt: skip
 """All events that occur. A seed would have to be very large for the others."""
