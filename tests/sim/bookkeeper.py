@@ -358,16 +358,25 @@ class _Reader:
 
 
 def _groups(lines: list[Line]) -> list[list[Line]]:
-    """The lines, by cause. What a restart finds lost may come within a large command (R82)."""
+    """The lines, by cause.
+
+    What a restart finds lost may come within a large command (R82), and so may what a repartition
+    task reports, which is a group of its own.
+    """
     groups: list[list[Line]] = []
+    group: list[Line] = [{"step": -1, "by": ""}]
     for line in lines:
-        first = groups[-1][0] if groups else {"step": -1, "by": ""}
+        if line["by"].startswith("far/"):
+            groups.append([line])
+            continue
+        first = group[0]
         is_look = line["event"] == "lost" and line["by"] == "start"
         is_within = is_look and first["by"] not in _OF_TIME
         if line["step"] == first["step"] and (line["by"] == first["by"] or is_within):
-            groups[-1].append(line)
+            group.append(line)
         else:
-            groups.append([line])
+            group = [line]
+            groups.append(group)
     return groups
 
 
