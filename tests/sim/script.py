@@ -31,6 +31,8 @@ FORBID_SHARE, ORDER_SHARE = 0.003, 0.08
 """Of the steps that come after one about a permission, or an order once something is wrong."""
 STANDBY_SHARE = 0.2
 """Of the steps that come after one of a standby."""
+PAUSES = (0, 0, 1, 2, 3, 3, 7)
+"""After how many a commit fails; after 3 it has taken effect, and 4 are those of the one before."""
 DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
 """What a worker finds after a crash."""
 
@@ -116,7 +118,7 @@ class Script:
             return [step, ("forbid", index, rng.choice(("open", "commit")))]
         if rng.random() < share:
             order = rng.choice(("retry", "retry", "skip", "skip", "skip", "skip another"))
-            return [step, ("order", index, order, rng.random() < 0.2, rng.choice((0, 0, 1, 2, 3)))]
+            return [step, ("order", index, order, rng.random() < 0.2, rng.choice(PAUSES))]
         return [step]
 
     def _changed(self, rng: random.Random) -> tuple[str, dict[str, Any]]:

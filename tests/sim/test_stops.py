@@ -29,7 +29,7 @@ def added(world: World) -> list[str]:
     return [line.partition('"id":"')[2][:2] for line in lines_of(world, "added")]
 
 
-@pytest.mark.parametrize("pauses", range(4))
+@pytest.mark.parametrize("pauses", range(9))
 def test_a_skipped_record_moves_to_the_dead_topic_once(pauses: int) -> None:
     """Whatever becomes of the commit that moves it."""
     world = play(PLAN, [*STOP, order("skip", pauses=pauses), WORK, WORK, WORK])
