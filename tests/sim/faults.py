@@ -74,6 +74,8 @@ class Faults:
         log = self._broker.log(topic, number)
         if log.at(offset) is None or log.begin > offset:
             return  # nobody has to decide it
+        if self._broker.was_recreated(topic):
+            return  # the events may still be about the former topic
         for record in self._broker.log("events", number).read(begin, _ALL)[0]:
             for line in map(json.loads, (record.value or b"").split(b"\n")):
                 of, _, at = line["by"].rpartition("/")
