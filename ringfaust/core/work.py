@@ -63,10 +63,11 @@ class Work:
 
         While a command continues, it belongs to that step (R82).
         """
-        self._has_prepared = True
-        if self.state.unfinished is None:
+        self._has_prepared, self._before_ms = True, self.now
+        if (unfinished := self.state.unfinished) is None:
             self.accept()
-            self._before_ms = self.now
+        else:
+            self.state.unfinished = unfinished._replace(is_split=True, before_ms=self.now)
 
     def go_on(self, unfinished: Unfinished) -> None:
         """Continue a step in the next transaction, at the same time and number (R114)."""

@@ -417,6 +417,21 @@ MUTANTS = [
     Mutant("any record is skipped", "R123: only the record at which it has stopped is skipped",
            "worker/partition/standstill.py",
            "if isinstance(order, SkipRecord) and order.at != at:", "if False:"),
+    Mutant("a skipped record is lost", "R123: a skipped record moves to the dead topic",
+           "processor/processor.py",
+           "        self._undecodable(record, why, max(wall_ms, self.state.now_ms))\n", ""),
+    Mutant("skipped once more", "R123: a record is skipped once, whatever became of the commit",
+           "worker/partition/task.py",
+           "if self.work.positions[record.topic] <= record.offset:", "if True:"),
+    Mutant("a retry waits for its queue", "R123: what holds up the partition no more is answered",
+           "worker/partition/standstill.py",
+           "for tp in self._work.tps if tp.topic not in paused}", "for tp in self._work.tps}"),
+    Mutant("an order is not answered", "R123: each order is answered",
+           "worker/partition/standstill.py",
+           "        if order is not None and self._orders is not None:\n", 
+           "        if order is not None and self._orders is not None and refused:\n"),
+    Mutant("a step number is given back", "R82: the look for lost bodies is a step of its own",
+           WORK, "unfinished._replace(is_split=True, before_ms=self.now)", "unfinished"),
     Mutant("the one at fault is guessed", "R123: what stands before the record is done",
            "worker/partition/task.py", "        self._alone, *self._left = records\n",
            "        self._alone, self._left = records[-1], []\n"),
@@ -543,6 +558,14 @@ LIKELIEST: Mapping[str, str] = {
         "test_a_lasting_error_stops_the_partition_after_one_retry",
     "any record is skipped": "worker/partition/test_task.py",
     "the one at fault is guessed": "worker/partition/test_task.py",
+    **dict.fromkeys(
+        ("a skipped record is lost", "skipped once more", "a retry waits for its queue",
+         "an order is not answered"),
+        "sim/test_stops.py",
+    ),
+    "a step number is given back":
+        "sim/test_sim.py::"
+        "test_a_refusal_does_not_take_back_the_number_of_what_was_lost_before_it",
     "an old heartbeat counts": "worker/faust/test_membership.py",
 }  # fmt: skip
 """By mutant: the test that is meant for it, which `--first` runs first."""

@@ -35,6 +35,7 @@ UNITS = (
     "worker/faust/test_membership",
     "worker/faust/test_shares",
     "sim/test_routes",
+    "sim/test_stops",
     "worker/partition/test_gone_topics",
     "worker/partition/test_other_routes",
     "worker/partition/test_route_changes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -13,6 +13,7 @@ from faust.types import TP
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Processor
+from ringfaust.protocol.control import OrderRecord
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.transactional import vendor
 from ringfaust.worker.interfaces import (
@@ -25,8 +26,10 @@ from ringfaust.worker.interfaces import (
     ReadTopicIds,
     WorkerClock,
 )
+from ringfaust.worker.partition.orders import KafkaOrders
 from tests.sim.broker import Broker
-from tests.sim.plan import TOPICS
+from tests.sim.plan import PARTITIONS, TOPICS
+from tests.sim.queue_book import demand
 
 _REPLAYED_AT_ONCE = 5
 
@@ -35,6 +38,13 @@ class Pause:
     """Awaited where time passes at the broker: the driver decides what happens there."""
 
     def __await__(self) -> Generator[Pause, None, None]:
+        yield self
+
+
+class NoOrder:
+    """Awaited where no operator has said anything yet."""
+
+    def __await__(self) -> Generator[NoOrder, None, None]:
         yield self
 
 
@@ -48,6 +58,8 @@ class Journal:
         """What the next commit has done, see `worker.JournalProcessor`."""
         self.old_log: dict[str, int] = {}
         """By topic: the last record that existed at the assignment, until all have been read."""
+        self.unanswered: set[str] = set()
+        """The `reply` of each order that was read and not answered yet."""
 
     def forget_what_was_read(self, topics: Collection[str]) -> None:
         """Empty `old_log` once everything in it has been read that may be read now.
@@ -74,17 +86,26 @@ class VirtualProducer:
         partition: int,
         transactional_id: str,
         journal: Journal,
+        *,
         committed: list[tuple[Any, ...]],
+        check_allowed: Callable[[str], None],
     ) -> None:
-        """`committed`: where the journal goes once it is committed."""
+        """Connect to nothing yet.
+
+        Args:
+            committed: where the journal goes once it is committed.
+            check_allowed: raises an error if it may not `open` or `commit` now.
+        """
         self._broker = broker
         self._partition = partition
         self._id = transactional_id
         self._epoch = 0
         self._journal = journal
         self._committed = committed
+        self._check_allowed = check_allowed
 
     async def start(self) -> None:
+        self._check_allowed("open")
         self._epoch = self._broker.init_producer(self._id)
 
     async def stop(self) -> None:
@@ -103,6 +124,7 @@ class VirtualProducer:
         offsets: Mapping[str, int],
         metadata: str = "",
     ) -> int:
+        self._check_allowed("commit")
         broker, number = self._broker, self._partition
         journal, self._journal.pending = self._journal.pending, []
         transaction = broker.begin(self._id, self._epoch)
@@ -154,6 +176,7 @@ class VirtualConsumer:
 
     def assign(self, tps: Iterable[TopicPartition]) -> None:
         (tp,) = tps
+        self._tp = tp
         self._log = self._broker.log(*tp)
 
     async def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -168,9 +191,66 @@ class VirtualConsumer:
     async def position(self, tp: TopicPartition) -> int:
         return self._at
 
-    async def getmany(self, tp: TopicPartition, **_: Any) -> dict[TopicPartition, list[Any]]:
-        found, self._at = self._log.read(self._at, _REPLAYED_AT_ONCE)
-        return {tp: found} if found else {}
+    async def getmany(
+        self, *_: TopicPartition, max_records: int | None = None, **__: Any
+    ) -> dict[TopicPartition, list[Any]]:
+        found, self._at = self._log.read(self._at, max_records or _REPLAYED_AT_ONCE)
+        return {self._tp: found} if found else {}
+
+
+class OrderConsumer(VirtualConsumer):
+    """The consumer of `KafkaOrders`: it waits where the log ends."""
+
+    async def getmany(self, *tps: TopicPartition, **how: Any) -> dict[TopicPartition, list[Any]]:
+        while not (found := await super().getmany(*tps, **how)):
+            await NoOrder()
+        return found
+
+
+class AnswerProducer:
+    """The producer of `KafkaOrders`."""
+
+    def __init__(self, broker: Broker, unanswered: set[str]) -> None:
+        self._broker = broker
+        self._unanswered = unanswered
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    async def send_and_wait(self, topic: str, value: bytes, *, key: bytes, partition: int) -> None:
+        self._broker.write((topic, partition), [(key, value, [])])
+        self._unanswered.discard(key.decode())
+
+
+class NotedOrders(KafkaOrders):
+    """Notes which orders were read and not answered yet."""
+
+    def __init__(
+        self, control: TopicPartition, replies: TopicPartition, broker: Broker, noted: set[str]
+    ) -> None:
+        super().__init__(control, replies, OrderConsumer(broker), AnswerProducer(broker, noted))
+        self._noted = noted
+
+    async def next(self, unit: str) -> OrderRecord:
+        demand(not self._noted, "another order is read before the answer to", self._noted)
+        order = await super().next(unit)
+        self._noted.add(order.reply)
+        return order
+
+
+def virtual_orders(broker: Broker, unanswered: set[str]) -> Callable[[int], Awaitable[KafkaOrders]]:
+    async def open_orders(number: int) -> KafkaOrders:
+        control, replies = (
+            TopicPartition(topic, number % PARTITIONS) for topic in ("control", "replies")
+        )
+        orders = NotedOrders(control, replies, broker, unanswered)
+        await orders.start()
+        return orders
+
+    return open_orders
 
 
 def virtual_bounds(broker: Broker) -> ReadBounds:

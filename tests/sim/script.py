@@ -25,8 +25,14 @@ CONSUMERS = ("k1", "k2", "k3")
 TOPICS = ("control", "hop", "keyed", "timed")
 OWNERS = ("o",) * 8 + ("stranger", "")
 WORKERS = 2
+POISON_SHARE = 0.02
+"""Of the steps that write, those whose first record nobody can decide."""
+FORBID_SHARE, ORDER_SHARE = 0.003, 0.08
+"""Of the steps that come after one about a permission, or an order once something is wrong."""
 STANDBY_SHARE = 0.2
 """Of the steps that come after one of a standby."""
+PAUSES = (0, 0, 1, 2, 3, 3, 7)
+"""After how many a commit fails; after 3 it has taken effect, and 4 are those of the one before."""
 DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
 """What a worker finds after a crash."""
 
@@ -55,6 +61,9 @@ class Script:
         """Draws who follows a changelog; other seeds stay what they were."""
         self._operators = random.Random(f"{plan!r} operators")
         """Draws what is applied (R128); other seeds stay what they were."""
+        self._stops = random.Random(f"{plan!r} stops")
+        """Draws what stops partitions, and the orders to them (R123)."""
+        self._has_fault = False
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
         self._open: list[str] = []
@@ -65,7 +74,11 @@ class Script:
     def steps(self, count: int = STEPS) -> list[Step]:
         draws, weights = zip(*self._draws, strict=True)
         drawn = [draw() for draw in self._rng.choices(draws, weights, k=count)]
-        return [each for step in drawn for each in (*self._standby(), *self._operated(), step)]
+        return [
+            each
+            for step in drawn
+            for each in (*self._standby(), *self._operated(), *self._stopping(step))
+        ]
 
     def _standby(self) -> list[Step]:
         """Now and then a worker follows the changelog of a partition that another one has."""
@@ -92,6 +105,21 @@ class Script:
         if what == "apply":
             return [(what, *self._changed(rng), rng.random() < 0.7, rng.random() < 0.9)]
         return []
+
+    def _stopping(self, step: Step) -> list[Step]:
+        """Now and then nobody can decide what the step writes, or somebody gives an order."""
+        rng, index = self._stops, self._stops.randrange(self._units)
+        share = ORDER_SHARE if self._has_fault else ORDER_SHARE / 10
+        if step[0] in _WRITING and rng.random() < POISON_SHARE:
+            self._has_fault = True
+            return [("poison", step)]
+        if rng.random() < FORBID_SHARE:
+            self._has_fault = True
+            return [step, ("forbid", index, rng.choice(("open", "commit")))]
+        if rng.random() < share:
+            order = rng.choice(("retry", "retry", "skip", "skip", "skip", "skip another"))
+            return [step, ("order", index, order, rng.random() < 0.2, rng.choice(PAUSES))]
+        return [step]
 
     def _changed(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """The queue or address that a configuration changes, and its settings."""
@@ -362,6 +390,7 @@ class Script:
         return ("compact", self._rng.randrange(PARTITIONS))
 
 
+_WRITING = ("send", "transaction", "open", "say", "settle", "nonsense", "apply")
 _OPERATED = {"apply": 0.03, "raise_level": 0.005, "send": 0.04, "attach": 0.02}
 """Shares of the steps after one about a configuration, the level, or a queue that is added."""
 _WEIGHTS = {

@@ -154,7 +154,7 @@ def test_a_partition_that_stops_while_it_reopens_reads_no_removed_topic(
     object.__setattr__(task._context, "read_bounds", allowed)
     it.send(REMOVABLE, "after")
     given.put_nowait(SimpleNamespace(type="retry", by="ann"))
-    it.worker.drivers[Unit(it.where)]._run(task._wait_for_order())
+    it.worker.drivers[Unit(it.where)]._run(task.wait_for_order())
     for _ in range(4):
         it.careful_cycle(ALL)
     assert task.stopped is None

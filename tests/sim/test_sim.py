@@ -25,7 +25,7 @@ EVENTS = {
     "refused unknown_delivery", "refused stale_delivery", "refused evicted",
     "refused unknown_queue", "refused consumer_limit", "refused queue_full", "refused too_large",
     "refused duplicate",
-    "refused bad_selector", "refused bad_command", "unreadable undecodable",
+    "refused bad_selector", "refused bad_command", "unreadable undecodable", "unreadable skipped",
     "gap",
 }  # fmt: skip
 """All events that occur. A seed would have to be very large for the others."""
@@ -184,6 +184,28 @@ def test_a_refusal_comes_last_however_large_the_step_before_it() -> None:
     logs = [world.broker.log("replies", number) for number in range(PARTITIONS)]
     replies = [reply for log in logs for reply in log.read(0, 99)[0] if reply.key == b"r"]
     assert [b"unknown_queue" in reply.value for reply in replies] == [True]
+
+
+def test_a_refusal_does_not_take_back_the_number_of_what_was_lost_before_it() -> None:
+    """R82: a search for a message is cut, the commit fails, and the look drops lost bodies."""
+    plan = Plan({"a": {}, "b": {}}, {}, step_transitions=1, has_non_persistent=True)
+    lossy = {"id": "m2", "delivery-mode": "non_persistent"}
+    move = {"type": "move", "queue": "b", "message": "m9", "to": "a"}
+    world = play(
+        plan,
+        [
+            *(("send", "keyed", "b", {"id": f"m{number}"}) for number in range(2)),
+            ("send", "keyed", "a", lossy),
+            *[("work", 0, [("keyed", 1)], 3)] * 4,
+            ("say", 0, move, 1),
+            ("work", 0, [("control", 1)], 3),
+            ("assign", 0, 1, "zombie"),
+            *[("work", 0, [], 3)] * 9,
+            ("assign", 0, 0, "zombie"),
+        ],
+    )
+    assert lines_of(world, "lost")
+    assert lines_of(world, "refused")
 
 
 def test_a_failing_history_shrinks_to_the_steps_that_fail() -> None:

@@ -8,17 +8,19 @@ each `Pause` until it is driven on, fails, or is lost in a crash.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaConnectionError
 from faust.types import TP
 
 from ringfaust.core.model import Heard
 from ringfaust.core.state import State
+from ringfaust.errors import ProtocolError
 from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import FetchedRecord
@@ -27,12 +29,13 @@ from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.context import TaskSettings, WorkerContext
 from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition.repartition import repartition_task
-from ringfaust.worker.partition.task import FENCED, Task
-from ringfaust.worker.partition.work import PartitionWork, partition_task
+from ringfaust.worker.partition.work import partition_task
 from ringfaust.worker.store.changelog import OWN_PACE
 from ringfaust.worker.store.follower import Follower
 from tests.sim.broker import Broker
 from tests.sim.disk import Disk, VirtualStore
+from tests.sim.driver import Sleep, SteppedCommit, TaskDriver
+from tests.sim.faults import Faults
 from tests.sim.kafka import (
     Journal,
     LateCommit,
@@ -41,26 +44,15 @@ from tests.sim.kafka import (
     VirtualProducer,
     virtual_bounds,
     virtual_group_offsets,
+    virtual_orders,
     virtual_topic_ids,
 )
 from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
 
 TOMBSTONE_MS = 3_600_000
-_LOOP_ROUNDS = 3
-"""Of the event loop: it runs a look-up, then tells the task."""
 SKEW_MAX_MS = 250
 """How far a clock may differ from the broker's before time stops to act (R115)."""
-
-
-class Sleep:
-    """Yielded by a coroutine that waits for time to pass."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __await__(self) -> Generator[Sleep, None, None]:
-        yield self
 
 
 class VirtualClock:
@@ -126,20 +118,29 @@ class VirtualLogEnds:
 class JournalProcessor(Processor[Any]):
     """Notes what it was given, so that an uninterrupted run can do the same."""
 
-    def __init__(self, journal: Journal, *arguments: Any) -> None:
+    def __init__(self, journal: Journal, faults: Faults, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._journal = journal
+        self._faults = faults
         self._done: list[tuple[Any, ...]] = []
         journal.processor = self
         journal.pending = []
 
     def take(self, records: Iterable[FetchedRecord], wall_ms: int) -> list[FetchedRecord]:
         read: list[FetchedRecord] = []
+        before = dict(self.positions)
         left = super().take(_noting(records, read), wall_ms)
         skipped = {id(record) for record in left}
         taken = [record for record in read if id(record) not in skipped]
+        self._faults.check_decided(
+            each for each in taken if each.offset >= before.get(each.topic, 0)
+        )
         self._done.append(("take", taken, wall_ms))
         return left
+
+    def skip(self, record: FetchedRecord, why: ProtocolError, wall_ms: int) -> None:
+        super().skip(record, why, wall_ms)
+        self._done.append(("skip", record, why, wall_ms))
 
     def go_to(self, positions: Any, ids: Any, gaps: Any) -> None:
         super().go_to(positions, ids, gaps)
@@ -169,183 +170,16 @@ def _noting(records: Iterable[FetchedRecord], read: list[FetchedRecord]) -> Iter
         yield record
 
 
-class SteppedCommit:
-    """A commit slot whose commit is driven from pause to pause."""
-
-    def __init__(self) -> None:
-        self._commit: Coroutine[Any, Any, None] | None = None
-        self._on_done: Callable[[], None] = lambda: None
-        self._error: KafkaError | None = None
-        self._is_waited_for = True
-
-    @property
-    def is_running(self) -> bool:
-        return self._commit is not None
-
-    @property
-    def is_done(self) -> bool:
-        return self._commit is None and not self._is_waited_for
-
-    def submit(self, commit: Coroutine[Any, Any, None], on_done: Callable[[], None]) -> None:
-        assert self._commit is None, "two commits are in flight"
-        self._commit, self._on_done, self._is_waited_for = commit, on_done, False
-
-    async def wait(self) -> None:
-        while self._commit is not None:
-            self.drive()
-        self._is_waited_for = True
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    async def wait_or(self, arrived: asyncio.Event) -> None:
-        while self._commit is not None:
-            self.drive()
-
-    async def cancel(self) -> None:
-        self.lose()
-
-    def drive(self, error: Exception | None = None) -> None:
-        """Run the commit to its next pause, or make it fail there."""
-        if self._commit is None:
-            return
-        try:
-            if error is None:
-                self._commit.send(None)
-            else:
-                self._commit.throw(error)
-        except StopIteration:
-            self._end(None)
-        except KafkaError as failed:
-            self._end(failed)
-
-    def _end(self, error: KafkaError | None) -> None:
-        self._commit, self._error = None, error
-        self._on_done()
-
-    def lose(self) -> None:
-        """Drop the commit, as in a crash."""
-        if self._commit is not None:
-            self._commit.close()
-        self._commit, self._error, self._is_waited_for = None, None, True
-
-
-class TaskDriver:
-    """Runs one task by hand: its cycles and its commits, when the script says so."""
-
-    def __init__(
-        self,
-        task: Task,
-        commit: SteppedCommit,
-        reader: Reader,
-        journal: Journal,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._task = task
-        self._loop = loop
-        self.given = task.work.tps
-        """Its input partitions at the assignment; it reads those whose topics have a route."""
-        self._commit = commit
-        self._reader = reader
-        self._journal = journal
-        self._fenced: Coroutine[Any, Any, None] | None = None
-        """The rest of a cycle that waits because its producer was fenced."""
-
-    @property
-    def tps(self) -> frozenset[TP]:
-        return self._task.work.tps
-
-    @property
-    def is_fenced(self) -> bool:
-        return self._fenced is not None
-
-    def open(self) -> None:
-        """The unit is assigned."""
-        if isinstance(self._task.work, PartitionWork):
-            self._journal.old_log = {tp.topic: self._reader.last_offset(tp) for tp in self.tps}
-        self._run(self._task.open())
-
-    def offer(self, batch: Any) -> None:
-        self._task.offer(batch)
-
-    def forget_old_log(self, topic: str) -> None:
-        """The log of the assignment is gone: nothing has to wait for it."""
-        self._journal.old_log.pop(topic, None)
-
-    def check_inputs(self, tp: TP) -> None:
-        self._task.check_inputs(f"{tp} cannot be read")
-
-    def is_idle(self) -> bool:
-        """Whether it has taken all that has arrived, and ticks."""
-        work = self._task.work
-        is_waiting = isinstance(work, PartitionWork) and not work.is_caught_up
-        has_work = self._task.buffer.arrived.is_set() or self._task.has_left
-        return not (has_work or is_waiting or self.is_fenced)
-
-    def cycle(self) -> None:
-        """Run one cycle. A fenced task has waited until now, and no rebalance came."""
-        if self._task.is_handed_over:
-            return
-        fenced, self._fenced = self._fenced, None
-        if fenced is not None:
-            self._run(fenced)
-        if not self.is_fenced:
-            self._loop.run_until_complete(self._run_cycle())
-        if self._task.failure is not None:
-            raise self._task.failure  # nothing that the script does is lasting
-        if not self.is_fenced:
-            self._journal.forget_what_was_read({tp.topic for tp in self.tps})
-
-    async def _run_cycle(self) -> None:
-        """Run a cycle; then what it has begun to look up is found."""
-        self._run(self._task.run_cycle())
-        for _ in range(_LOOP_ROUNDS):
-            await asyncio.sleep(0)
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine to its end. Whenever it yields to the network, the commit advances."""
-        while True:
-            try:
-                waits_for = work.send(None)
-            except StopIteration as done:
-                return done.value
-            if not isinstance(waits_for, Sleep):
-                self._commit.drive()
-            elif self._task.trouble == FENCED:
-                self._fenced = work
-                return None
-
-    def drive_commit(self, error: Exception | None = None) -> None:
-        """Run the commit in flight to its next pause, or make it fail there."""
-        self._commit.drive(error)
-
-    def hand_over(self) -> None:
-        """The unit is assigned to another worker; this one serves it until that one has it."""
-        self._lose_fenced()
-        self._run(self._task.hand_over())
-
-    def close(self) -> None:
-        """The unit is revoked."""
-        self._lose_fenced()
-        self._run(self._task.close())
-
-    def crash(self) -> None:
-        """The process is gone, with what it was about to write."""
-        self._lose_fenced()
-        self._commit.lose()
-
-    def _lose_fenced(self) -> None:
-        fenced, self._fenced = self._fenced, None
-        if fenced is not None:
-            fenced.close()
-
-
 class Unit(NamedTuple):
     """What is assigned together: a partition of ringfaust's topics, or a repartitioned one."""
 
     number: int
     repartitioned: str = ""
     """The topic of the latter."""
+
+    def __str__(self) -> str:
+        """Its name for operators."""
+        return f"{self.repartitioned}/{self.number}" if self.repartitioned else f"{self.number}"
 
 
 def units(plan: Plan) -> list[Unit]:
@@ -358,8 +192,11 @@ def units(plan: Plan) -> list[Unit]:
 class Worker:
     """A process with a disk. A kill drops its tasks."""
 
-    def __init__(self, name: str, broker: Broker, plan: Plan, journals: dict[int, Any]) -> None:
+    def __init__(
+        self, name: str, broker: Broker, plan: Plan, journals: dict[int, Any], faults: Faults
+    ) -> None:
         self._broker = broker
+        self._faults = faults
         self._plan = plan
         self._journals = journals
         self.disk = Disk()
@@ -413,11 +250,19 @@ class Worker:
         def new_processor(store: Any, positions: Any, new_batches: Any, /) -> JournalProcessor:
             state = State(ByteStore(store), self._plan.catalog(), refill=self._plan.refill)
             config = self._plan.processor_config()
-            return JournalProcessor(journal, config, state, positions, new_batches)
+            return JournalProcessor(journal, self._faults, config, state, positions, new_batches)
 
         def open_producer(number: int, transactional_id: str) -> Any:
             committed = [] if unit.repartitioned else self._journals.setdefault(number, [])
-            return VirtualProducer(self._broker, number, transactional_id, journal, committed)
+            check = partial(self._faults.check_allowed, unit)
+            return VirtualProducer(
+                self._broker,
+                number,
+                transactional_id,
+                journal,
+                committed=committed,
+                check_allowed=check,
+            )
 
         context = WorkerContext(
             **self._shared,
@@ -426,7 +271,7 @@ class Worker:
             new_commit_slot=lambda: commit,
             read_bounds=virtual_bounds(self._broker),
             crash=_never,
-            open_orders=_never,
+            open_orders=virtual_orders(self._broker, journal.unanswered),
         )
         if unit.repartitioned:
             route = self._routes[unit.repartitioned]
@@ -470,9 +315,18 @@ class Worker:
     def hand_over(self, unit: Unit) -> None:
         self.drivers[unit].hand_over()
 
-    def is_idle(self, unit: Unit) -> bool:
+    def is_done(self, unit: Unit) -> bool:
+        """Whether it has nothing to do until something comes, or has stopped."""
         driver = self.drivers[unit]
-        return driver.is_idle() and not any(self.reader.has_more(tp) for tp in driver.tps)
+        if driver.stopped is not None:
+            return True
+        return driver.is_idle() and not any(
+            self.reader.has_more(tp) or self._is_another(driver, tp) for tp in driver.tps
+        )
+
+    def _is_another(self, driver: TaskDriver, tp: TP) -> bool:
+        """What `Assignment` sees: the topic was created again after the task had looked it up."""
+        return driver.knows(tp) not in ("", self._broker.topic_id(tp.topic))
 
     def crash(self) -> None:
         """It is killed."""
@@ -499,7 +353,7 @@ class Worker:
         if driver is None or driver.is_fenced:
             return
         tp = TP(topic, unit.number)
-        if self.reader.is_unreadable(tp):
+        if self.reader.is_unreadable(tp) or self._is_another(driver, tp):
             driver.check_inputs(tp)
             return
         batch = self.reader.fetch(tp, most, again)

@@ -12,9 +12,12 @@ from ringfaust.core import levels
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
+from ringfaust.worker.partition.stopped import Stopped
 from ringfaust.worker.store.identity import ForeignState
 from tests.sim.bookkeeper import Bookkeeper
 from tests.sim.broker import Broker, Transaction
+from tests.sim.faults import Faults
+from tests.sim.order_book import OrderBook, order_to
 from tests.sim.plan import (
     ADDED,
     ADDRESS,
@@ -28,6 +31,7 @@ from tests.sim.plan import (
     Plan,
     partition_for,
 )
+from tests.sim.queue_book import demand
 from tests.sim.replay import check_replay
 from tests.sim.script import TOPICS, WORKERS, Step
 from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
@@ -35,7 +39,7 @@ from tests.sim.worker import TOMBSTONE_MS, Unit, Worker, units
 START_MS = 1_000_000
 _ALL = 10_000
 _LATER_MS = 20_000
-_MAX_ROUNDS = 200
+_MAX_ROUNDS = 1_000
 _HEARTBEAT_MS = 15
 """Between two heartbeats of the keeper; the shortest timeout is 60."""
 _RECREATION_MS = 60
@@ -53,8 +57,9 @@ class World:
         self.broker = Broker(START_MS)
         self.journals: dict[int, list[tuple[Any, ...]]] = {}
         """By partition: what was committed, see `worker.JournalProcessor`."""
+        self._faults = Faults(self.broker)
         self._workers = [
-            Worker(f"worker-{number}", self.broker, plan, self.journals)
+            Worker(f"worker-{number}", self.broker, plan, self.journals, self._faults)
             for number in range(WORKERS)
         ]
         self._units = units(plan)
@@ -68,7 +73,7 @@ class World:
         """Whether the keeper is alive."""
         if self._keeps:
             self._say_of_keeper("attach", credit=0)
-        self._sent = 0
+        self._sent = self._ordered = 0
         self._crashes = 0
         self._document = copy.deepcopy(plan.document())
         """What was applied last; before that, what the workers started with."""
@@ -153,6 +158,40 @@ class World:
         for number in range(PARTITIONS):
             self.broker.write(("control", number), [(None, value, [])], transaction)
         self.broker.end(transaction, commit=True)
+
+    def _do_poison(self, step: Step) -> None:
+        """Do a step; nobody can decide the first record that it writes in a partition."""
+        tps = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
+        before = {tp: self.broker.log(*tp).next_offset() for tp in tps}
+        self.do(step)
+        for tp, at in before.items():
+            if self.broker.log(*tp).next_offset() > at:
+                self._faults.poison(*tp, at)
+
+    def _do_forbid(self, index: int, what: str) -> None:
+        self._faults.forbid(self._units[index], what)
+
+    def _do_order(self, index: int, what: str, mends: bool, pauses: int) -> None:
+        """An order to one that has stopped, or to any if none has.
+
+        Args:
+            index: chooses which.
+            what: it orders.
+            mends: whether it mends before what is wrong there.
+            pauses: after how many the next commit fails; 0: it does not.
+        """
+        owned = {each: self._worker(each).drivers[each] for each in self._units}
+        found = [each for each in owned if owned[each].stopped is not None] or self._units
+        unit = found[index % len(found)]
+        if mends:
+            self._faults.mend(unit)
+        owned[unit].fail_after(pauses)
+        self._order(unit, what, owned[unit].stopped)
+
+    def _order(self, unit: Unit, what: str, stopped: Stopped | None) -> None:
+        self._ordered += 1
+        order = order_to(f"{unit}", what, (stopped and stopped.at) or "keyed/0/0", self._ordered)
+        self._do_say(unit.number % PARTITIONS, order, 1)
 
     def _do_nonsense(self, number: int, text: str) -> None:
         self.broker.write(("control", number), [(None, text.encode(), [])])
@@ -282,6 +321,8 @@ class World:
     def _do_zombie(self, what: str) -> None:
         """A worker that has not noticed a rebalance continues."""
         for worker, unit in self._zombies():
+            if worker.drivers[unit].stopped is not None:
+                continue  # before it carries out an order, it proves its membership (R126)
             if what == "work":
                 for topic in TOPICS:
                     worker.fetch(unit, unit.repartitioned or topic, 5)
@@ -325,6 +366,7 @@ class World:
 
     def _do_recreate(self, topic: str) -> None:
         if not self.broker.was_recreated(topic):
+            self._faults.forget(topic)
             self.broker.recreate(topic)
             self._do_advance(_RECREATION_MS)
             for worker in self._workers:
@@ -353,6 +395,7 @@ class World:
                 self._do_skew(number, 0)
         if self._revision:
             self._do_apply("", {}, True, True)  # whatever has waited for its route is read
+        self._finish_stops()
         bookkeeper = Bookkeeper(self.broker, self.plan)
         for when in ("now", "later"):
             self._finish_all_work()
@@ -377,6 +420,22 @@ class World:
             for number, journal in self.journals.items():
                 check_replay(self.broker, self.plan, number, journal)
 
+    def _finish_stops(self) -> None:
+        """Partitions that have stopped hold up no others; once they are mended, they go on."""
+        self._finish_all_work()
+        stopped = {unit: self._worker(unit).drivers[unit].stopped for unit in self._units}
+        for unit, found in stopped.items():
+            demand(found is None or unit in self._faults.units, unit, "has stopped:", found)
+            self._faults.mend(unit)
+            if found is not None:
+                self._order(unit, "skip" if found.at and self._ordered % 2 else "retry", found)
+        self._finish_all_work()
+        for unit in self._units:
+            driver = self._worker(unit).drivers[unit]
+            demand(driver.stopped is None, unit, "has not gone on:", driver.stopped)
+            demand(not driver.unanswered, unit, "has not answered", driver.unanswered)
+        OrderBook(self.broker).check()
+
     def close(self) -> None:
         """End all workers."""
         for worker in self._workers:
@@ -393,7 +452,7 @@ class World:
                 for _ in range(2):
                     self._do_work(index, [(topic, _ALL) for topic in topics], 3)
             now = [log.next_offset() for log in self.broker.all_logs()]
-            if now == before and all(self._worker(unit).is_idle(unit) for unit in self._units):
+            if now == before and all(self._worker(unit).is_done(unit) for unit in self._units):
                 return
             before = now
         raise AssertionError("the workers do not become idle")

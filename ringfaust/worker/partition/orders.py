@@ -43,8 +43,12 @@ async def open_orders(
         client: options of any Kafka client.
     """
     where = TopicPartition(control, number % partitions)
+    answers = TopicPartition(replies, where.partition)
     while True:
-        orders = KafkaOrders(where, TopicPartition(replies, where.partition), client)
+        consumer = AIOKafkaConsumer(
+            **client, isolation_level="read_committed", enable_auto_commit=False
+        )
+        orders = KafkaOrders(where, answers, consumer, AIOKafkaProducer(**client, acks="all"))
         try:
             await orders.start()
         except (KafkaError, OSError, TimeoutError) as error:
@@ -62,15 +66,17 @@ class KafkaOrders:
     """An `OrderReader` with clients of its own."""
 
     def __init__(
-        self, control: TopicPartition, replies: TopicPartition, client: Mapping[str, Any]
+        self,
+        control: TopicPartition,
+        replies: TopicPartition,
+        consumer: AIOKafkaConsumer,
+        producer: AIOKafkaProducer,
     ) -> None:
         """Connect to nothing yet."""
         self._control = control
         self._replies = replies
-        self._consumer = AIOKafkaConsumer(
-            **client, isolation_level="read_committed", enable_auto_commit=False
-        )
-        self._producer = AIOKafkaProducer(**client, acks="all")
+        self._consumer = consumer
+        self._producer = producer
 
     async def start(self) -> None:
         """Connect, and find the end of the control topic.

@@ -87,12 +87,16 @@ class Standstill:
         return bool(self._topic_id and now_id) and now_id != self._topic_id
 
     async def look(self) -> None:
-        """Answer the order, if there is one and the record is behind the task."""
+        """Answer the order, if there is one and the record does not hold up the task any more.
+
+        It is behind the task, its route has gone, or it waits for its queue.
+        """
         record = self._ended.record if self._ended else None
-        read = {tp.topic for tp in self._work.tps}  # a route may have gone meanwhile
+        paused = self._work.paused_topics
+        awaited = {tp.topic for tp in self._work.tps if tp.topic not in paused}
         if self.order is None or (
             record is not None
-            and record.topic in read
+            and record.topic in awaited
             and self._work.positions.get(record.topic, 0) <= record.offset
         ):
             return

@@ -334,14 +334,18 @@ class Task:
     async def _run(self) -> None:
         if self.trouble and self._unopened is None:
             await self.open()
-        if self._unopened is not None:
-            await self._recover(self._unopened)
+        await self.open_again()
         while not self.is_handed_over:
             if self.stopped is not None:
-                await self._wait_for_order()
+                await self.wait_for_order()
             else:
                 await self._try(self._wait_for_work)
                 await self.run_cycle()
+
+    async def open_again(self) -> None:
+        """Try again if `open` could not open the partition, or stop."""
+        if self._unopened is not None:
+            await self._recover(self._unopened)
 
     async def _wait_for_work(self) -> None:
         timeout_s = 0 if self._left else self.work.poll_timeout_s()
@@ -629,7 +633,8 @@ class Task:
         await self._standstill.begin(error, record)
         self.trouble = str(self.stopped)
 
-    async def _wait_for_order(self) -> None:
+    async def wait_for_order(self) -> None:
+        """Wait until an operator says how to go on, and open the partition again."""
         stopped = self.stopped
         assert stopped is not None
         await self._standstill.wait_for_order()

@@ -89,12 +89,30 @@ async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> 
         assert task.trouble == "stopped at gone/0/0: ValueError: a bug"
         work.tps = frozenset({IN})
         orders.give(type="retry_partition")
-        await task._wait_for_order()
+        await task.wait_for_order()
         for number in range(3):
             task.offer(fetch(IN, number, number + 1))
             await task.run_cycle()
         assert await orders.answers.get() == ""
     assert work.done == [0, 1, 2]
+    assert not task.trouble and task.failure is None
+    await task.close()
+
+
+async def test_a_retry_is_answered_though_its_record_waits_for_a_queue() -> None:
+    """R123: the queue was paused meanwhile, and nothing holds up the partition any more."""
+    work, orders = Log(poison=0), Orders()
+    task = task_of(work, [], orders)
+    await task.open()
+    async with asyncio.timeout(20):
+        while task.stopped is None:
+            task.offer(fetch(IN, 0, 1))
+            await task.run_cycle()
+        work.paused_topics = {"in"}
+        orders.give(type="retry_partition")
+        await task.wait_for_order()
+        await task.run_cycle()
+        assert await orders.answers.get() == ""
     assert not task.trouble and task.failure is None
     await task.close()
 
@@ -149,7 +167,7 @@ async def test_a_skip_is_refused_if_its_topic_was_created_again() -> None:
         assert task.trouble.startswith("stopped at in/0/2")
         work.is_new, work.poison = True, -1
         orders.give(type="skip_record", at="in/0/2")
-        await task._wait_for_order()
+        await task.wait_for_order()
         await task.run_cycle()
         assert await orders.answers.get() == "in was created again: the record is gone"
         task.offer(fetch(IN, 0, 4))
