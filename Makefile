@@ -168,8 +168,8 @@ ROUNDS ?= 4
 chaos: $(READY) ## break workers, brokers and network under load and verify the accounts: make chaos ROUNDS=20 SEED=1
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-chaos-spark: $(READY) ## kill the driver and executors of a ring job 20 times under load (10 minutes)
-	@$(BIN)/pytest -q -s tests/spark/test_ring_kill.py
+chaos-spark: $(READY) ## kill and pause drivers and executors of ring job and lake 70 times (an hour)
+	@$(BIN)/pytest -q -s tests/spark/test_ring_kill.py tests/spark/test_lake_crash.py
 
 SEEDS ?= 2000
 FIRST ?= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
 DEADLINE_S = 90
+LOAD_S = 300
+"""For how long workers of both versions take turns."""
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +119,13 @@ async def test_upgrade_return_upgrade_and_finish_under_load(
     await goes_on(load)
 
     await run_side_by_side(app, load, version, one, two)
-    for worker, python in (
-        (two, None), (one, old), (two, old), (two, None), (one, None),
-    ):  # fmt: skip
-        await change(app, worker, python)
-        await goes_on(load)
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < LOAD_S:
+        for worker, python in (
+            (two, None), (one, old), (two, old), (two, None), (one, None),
+        ):  # fmt: skip
+            await change(app, worker, python)
+            await goes_on(load)
     found = await until_status(app, [__version__] * 2, expect=1)
     assert (found["level"], found["too_old"], found["behind"]) == (1, [], {})
     await finish(app, version)
