@@ -63,9 +63,8 @@ class Partition:
         return self.worker.drivers[Unit(self.where)]._task
 
     def added(self, message: str) -> bool:
-        log = self.world.broker.log("events", self.where).read(0, 9_999)[0]
-        lines = [line for record in log for line in (record.value or b"").split(b"\n")]
-        return any(b'"added"' in line and b'"%b"' % message.encode() in line for line in lines)
+        lines = lines_of(self.world, "added", partition=self.where)
+        return any(f'"{message}"' in line for line in lines)
 
 
 @pytest.fixture
@@ -198,7 +197,5 @@ def test_a_partition_that_is_opened_again_reads_no_topic_whose_route_was_removed
             ("work", where, everything, 3),
         ],
     )
-    log = world.broker.log("events", where).read(0, 999)[0]
-    lines = [line for record in log for line in (record.value or b"").split(b"\n")]
-    shown = [line for line in lines if b'"applied"' in line or b'"added"' in line]
-    assert [b'"added"' in line for line in shown] == [False, False, True], "after its route"
+    shown = lines_of(world, "applied", "added", partition=where)
+    assert ['"added"' in line for line in shown] == [False, False, True], "after its route"

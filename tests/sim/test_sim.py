@@ -47,10 +47,10 @@ SENDS = [("send", "keyed", "a", {"id": f"m{number}"}) for number in range(4)]
 WORK = ("work", 0, [("control", 9), ("keyed", 9)], 3)
 
 
-def lines_of(world: World, event: str) -> list[str]:
-    log = world.broker.log("events", 0)
-    lines = [line for record in log.read(0, 999)[0] for line in record.value.split(b"\n")]
-    return [line.decode() for line in lines if b'"%b"' % event.encode() in line]
+def lines_of(world: World, *events: str, partition: int = 0) -> list[str]:
+    log = world.broker.log("events", partition).read(0, 9_999)[0]
+    lines = [line for record in log for line in (record.value or b"").decode().split("\n")]
+    return [line for line in lines if any(f'"{event}"' in line for event in events)]
 
 
 def test_a_commit_may_bring_two_messages_with_one_id() -> None:
