@@ -50,6 +50,8 @@ class Harness:
         """Those that the supervisor does not start."""
         self.ended: list[str] = []
         """Of each worker that ended on its own: what it said last."""
+        self.damaged: set[Path] = set()
+        """Stores of which a file was damaged."""
 
     def add_worker(self) -> None:
         """Start one more worker, on a machine with a clock and a network of its own."""
@@ -144,7 +146,9 @@ async def damage(harness: Harness) -> None:
     async with harness.down(worker):
         files = [path for path in worker.data_dir.glob("partition-*/*") if path.stat().st_size > 64]
         if files:
-            _overwrite(harness.random.choice(sorted(files)), harness.random)
+            chosen = harness.random.choice(sorted(files))
+            harness.damaged.add(chosen.parent)
+            _overwrite(chosen, harness.random)
 
 
 def _overwrite(path: Path, rng: random.Random) -> None:

@@ -61,7 +61,7 @@ async def run_round(
         supervisor.cancel()
         for worker in app.workers:
             faults += await app.stop(worker)
-        return faults + await judge_stores(app)
+        return faults + await judge_stores(app, harness.damaged)
     finally:
         supervisor.cancel()
         for text in harness.ended:
