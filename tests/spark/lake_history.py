@@ -32,9 +32,14 @@ QUEUES: dict[str, dict[str, object]] = {
 class LakeHistory:
     """The rings of one partition: commands in, event lines and output records out."""
 
-    def __init__(self, partition: int, start_ms: int = START_MS) -> None:
+    def __init__(
+        self,
+        partition: int,
+        start_ms: int = START_MS,
+        queues: dict[str, dict[str, object]] = QUEUES,
+    ) -> None:
         self.partition = partition
-        self.host = MemoryHost(Catalog(QUEUES, {}))
+        self.host = MemoryHost(Catalog(queues, {}))
         self.now_ms = start_ms
         self.lines: list[str] = []
         self.records: dict[Role, list[OutRecord]] = {role: [] for role in ROLES[1:]}
@@ -45,7 +50,8 @@ class LakeHistory:
         self.now_ms += 137
         effects = self.host.step(command, self.now_ms).all_effects
         self._sent += 1
-        tail = event_tail(self.now_ms, f"in/{self.partition}/{self._sent}")
+        by = "tick" if isinstance(command, c.Sweep) else f"in/{self.partition}/{self._sent}"
+        tail = event_tail(self.now_ms, by)
         for effect in effects:
             line = WRITERS[type(effect)](effect, self.host.state.step)
             self.lines.append(line + tail)

@@ -6,7 +6,6 @@ The lake's first run fails between two tables.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 import uuid
@@ -34,7 +33,6 @@ from ringfaust.spark.lake.tables import MESSAGES, TABLES, path, read
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS
 from ringfaust.spark.lake.with_duckdb import open_duckdb
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.client.test_documents import ROOT
 from tests.spark.lake_history import LakeHistory, make_topics, parse, write_topics
 from tests.spark.shared_session import run, run_command
 
@@ -368,24 +366,6 @@ def test_the_documented_examples_work(lake: Lake, capsys: pytest.CaptureFixture[
     for example in examples:
         exec(example, {"lake": lake.root})
         assert re.search("acked|age_ms|added", capsys.readouterr().out)
-
-
-@pytest.mark.slow
-def test_the_notebook_reads_the_lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    import matplotlib  # noqa: PLC0415 - slow to import
-
-    matplotlib.use("agg")
-    monkeypatch.setenv("LAKE", lake.root)
-    notebook = json.loads((ROOT / "docs" / "examples" / "lake.ipynb").read_text())
-    names: dict[str, Any] = {}
-    for cell in notebook["cells"]:
-        assert not cell.get("outputs"), "it is stored as written, not as it once ran"
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    assert names["fates"]["messages"].sum() == len(lake.rows("messages_now"))
-    assert names["evictions"]["evicted"].sum() == len(lake.rows("evictions")) > 0
-    events = list(names["history"]["event"])
-    assert len(events) > 1 and "evicted" in events
 
 
 def test_the_next_day_closes_the_one_before(lake: Lake) -> None:

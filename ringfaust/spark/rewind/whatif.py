@@ -36,12 +36,14 @@ AS_IT_WAS = "as it was"
 HISTORY = "history"
 """The name for the departures that really happened."""
 
-_COMMANDS = ("tick", "deliver_now", "cancel_scheduled")
+COMMANDS = ("tick", "deliver_now", "cancel_scheduled")
 """Commands that the lines of a step do not identify."""
-_INCOMPLETE = "incomplete"
+NOT_REPLAYED = ("refused", "unreadable", "done")
+"""Events without an effect on a queue."""
+INCOMPLETE = "incomplete"
 """Used instead of an event if the replay had to stop; `reason` says why."""
 _BATCH_ROWS = 10_000
-_DEPARTURE = StructType(
+DEPARTURE = StructType(
     [
         StructField("partition", IntegerType()),
         StructField("queue", StringType()),
@@ -56,6 +58,7 @@ _DEPARTURE = StructType(
         StructField("ring_size", IntegerType()),
     ]
 )
+"""The columns of a departure, with the queue and the variant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +125,15 @@ def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fiel
     # The lines of a queue go to one task, in order. applyInPandas would hold them all in memory.
     ordered = (
         lines.filter(
-            F.col("queue").isNotNull()
-            & ~F.col("event").isin("refused", "unreadable", "done")
-            & ~is_refusal()
+            F.col("queue").isNotNull() & ~F.col("event").isin(*NOT_REPLAYED) & ~is_refusal()
         )
         .repartition("partition", "queue")
         .sortWithinPartitions("partition", "queue", "step", "offset", "line")
         .select(*names)
     )
     given = {AS_IT_WAS: {}, **variants}
-    replayer: Any = _replayer(catalog, given)  # PySpark's type is narrower than what it accepts
-    return ordered.mapInArrow(replayer, _DEPARTURE)
+    replays: Any = replayer(catalog, given)  # PySpark's type is narrower than what it accepts
+    return ordered.mapInArrow(replays, DEPARTURE)
 
 
 def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
@@ -143,16 +144,23 @@ def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
         lines: all lines, because `done` names no queue.
     """
     commands = (
-        lines.filter((F.col("event") == "done") & F.col("command").isin(*_COMMANDS))
+        lines.filter((F.col("event") == "done") & F.col("command").isin(*COMMANDS))
         .select("partition", "by", "command")
         .distinct()
     )
     return own.drop("command").join(commands, ["partition", "by"], "left")
 
 
-def _replayer(
+def replayer(
     catalog: Catalog, given: Mapping[str, Fields]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what replays lines, queue by queue and in order, and yields their departures.
+
+    Args:
+        catalog: the settings of the queues at the beginning of the history.
+        given: changed settings by variant.
+    """
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[Any, ...]] = []
         for (partition, queue), lines in groupby(_rows(batches), key=lambda row: row[:2]):
@@ -167,7 +175,7 @@ def _replayer(
                         yield _batch(rows)
                         rows = []
             except IncompleteHistory as error:
-                missing = Departure(0, 0, 0, 0, "", _INCOMPLETE, str(error), 0)
+                missing = Departure(0, 0, 0, 0, "", INCOMPLETE, str(error), 0)
                 rows.append((partition, queue, HISTORY, *missing))
         yield _batch(rows)
 
@@ -180,8 +188,8 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(_DEPARTURE)
-    arrow = to_arrow_schema(_DEPARTURE)
+    columns = list(zip(*rows, strict=True)) or [()] * len(DEPARTURE)
+    arrow = to_arrow_schema(DEPARTURE)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, arrow.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
@@ -260,7 +268,7 @@ def _compare_with_history(
     )
     left_rows = {(row["partition"], row["variant"], row["event"]): row for row in left.collect()}
     for (partition, _, event), row in left_rows.items():
-        if event == _INCOMPLETE:
+        if event == INCOMPLETE:
             raise IncompleteHistory(
                 f"queue {queue!r}, partition {partition}: {row['first']['reason']}"
             )

@@ -1,0 +1,68 @@
+"""What other settings would have evicted, from a lake in DuckDB. Starts no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ringfaust.core.catalog import Catalog, Fields
+from ringfaust.spark.rewind.replay import EventLine, IncompleteHistory
+from ringfaust.spark.rewind.whatif import (
+    AS_IT_WAS,
+    COMMANDS,
+    DEPARTURE,
+    INCOMPLETE,
+    NOT_REPLAYED,
+    check_changes,
+    replayer,
+)
+from ringfaust.spark.vendor import to_arrow_schema
+
+_COLUMNS = ", ".join(
+    'c."command"' if name == "command" else f't."{name}"' for name in EventLine._fields
+)
+_LINES = f"""
+SELECT t.partition, t.queue, {_COLUMNS}
+FROM transitions t LEFT JOIN (
+    SELECT DISTINCT partition, "by", command FROM transitions
+    WHERE event = 'done' AND command IN {COMMANDS}
+) c ON c.partition = t.partition AND c."by" = t."by"
+WHERE t.queue = $queue AND t.event NOT IN {NOT_REPLAYED}
+    AND NOT (t.event = 'dead' AND t.sequence IS NULL)
+ORDER BY t.partition, t.step, t."offset", t.line"""
+
+
+def replay(
+    connection: duckdb.DuckDBPyConnection,
+    queue: str,
+    catalog: Catalog,
+    variants: Mapping[str, Fields],
+) -> pa.Table:
+    """Replay a queue's history, as `ringfaust spark rewind --ring-size` does.
+
+    Args:
+        connection: of `open_duckdb`.
+        queue: name of the queue.
+        catalog: the settings of the queue at the beginning of the history.
+        variants: changed settings by name.
+
+    Returns:
+        The departures in `history`, `as it was` and each variant, which the column `variant` tells.
+        If `as it was` differs from `history`, the replay is not exact.
+
+    Raises:
+        BadSetting: what-if does not support a setting.
+        IncompleteHistory: lines are missing.
+    """
+    given: dict[str, Fields] = {AS_IT_WAS: {}}
+    given |= {name: check_changes(fields) for name, fields in variants.items()}
+    lines = connection.sql(_LINES, params={"queue": queue}).to_arrow_reader()
+    found = pa.Table.from_batches(replayer(catalog, given)(lines), to_arrow_schema(DEPARTURE))
+    incomplete = found.filter(pc.field("event") == INCOMPLETE).to_pylist()
+    if incomplete:
+        row = incomplete[0]
+        raise IncompleteHistory(f"queue {queue!r}, partition {row['partition']}: {row['reason']}")
+    return found
