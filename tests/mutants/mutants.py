@@ -428,7 +428,7 @@ MUTANTS = [
            "for tp in self._work.tps if tp.topic not in paused}", "for tp in self._work.tps}"),
     Mutant("an order is not answered", "R123: each order is answered",
            "worker/partition/standstill.py",
-           "        if order is not None and self._orders is not None:\n", 
+           "        if order is not None and self._orders is not None:\n",
            "        if order is not None and self._orders is not None and refused:\n"),
     Mutant("a step number is given back", "R82: the look for lost bodies is a step of its own",
            WORK, "unfinished._replace(is_split=True, before_ms=self.now)", "unfinished"),
