@@ -138,11 +138,11 @@ class Worker:
 
     def has_started(self) -> bool:
         """Whether it has said since its start if it is ready. Before, SIGTERM just ends it."""
-        return "ready" in self.log_text().rpartition("--- start\n")[2]
+        return "ready" in self._said()
 
     def has_connected(self) -> bool:
         """Whether it has got partitions since its start. Before, it ends if no broker answers."""
-        return " INFO assigned: " in self.log_text().rpartition("--- start\n")[2]
+        return " INFO assigned: " in self._said()
 
     def stop(self) -> int:
         """Send SIGTERM and wait. Returns the exit status."""
@@ -159,6 +159,16 @@ class Worker:
                 self._process.wait(_DUMP_S)
             self.kill()
             raise AssertionError(f"{self.name} did not end: {self.log_text()}") from None
+
+    def trusts_its_clock(self) -> bool:
+        """Whether it has not said since its last start that its clock is wrong (R115)."""
+        said = self._said()
+        wrong, right = (said.rfind(f"clock of this machine {each}") for each in ("is", "agrees"))
+        return wrong <= right
+
+    def _said(self) -> str:
+        """What it has logged since its last start."""
+        return self.log_text().rpartition("--- start\n")[2]
 
     def log_text(self) -> str:
         """Everything it has logged."""

@@ -11,7 +11,13 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.disasters import SESSION_MS, Disaster, Harness
 from tests.chaos.harness import Application
 from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
-from tests.chaos.verdict import judge_stores, judge_topics, wait_until_alone, wait_until_read
+from tests.chaos.verdict import (
+    judge_stores,
+    judge_topics,
+    wait_until_alone,
+    wait_until_clocks_agree,
+    wait_until_read,
+)
 
 READ_S = 150.0
 Say = Callable[[str], None]
@@ -56,6 +62,7 @@ async def run_round(
         say(f"  {load.produced:7,} sent, {load.settled:6,} settled: waiting until all is read")
         await wait_until_read(app, READ_S)
         await wait_until_alone(app)
+        await wait_until_clocks_agree(app)
         await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
         faults = await judge_topics(app)
         supervisor.cancel()

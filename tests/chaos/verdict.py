@@ -79,6 +79,13 @@ async def wait_until_alone(app: Application, seconds: float = 90) -> None:
             await asyncio.sleep(0.5)
 
 
+async def wait_until_clocks_agree(app: Application, seconds: float = 60) -> None:
+    """Wait until all workers trust their clocks again: before, nothing comes due (R115)."""
+    async with asyncio.timeout(seconds):
+        while not all(worker.trusts_its_clock() for worker in app.workers):
+            await asyncio.sleep(0.5)
+
+
 async def wait_for_work(app: Application, seconds: float = 60) -> None:
     """Wait until records are being processed."""
     first = -1
