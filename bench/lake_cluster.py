@@ -12,15 +12,14 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from bench.lake import WARM_LINES, Cost, cost_of, fill, lake_query
-from bench.processes import tree_cpu_s
+from bench.lake import LINES, WARM_LINES, Cost, cost_of, fill, lake_query
+from bench.processes import executors, tree_cpu_s
 from ringfaust.config import WorkerConfig
 from ringfaust.spark.session import open_session
 from ringfaust.testing.broker import EmbeddedBroker
@@ -28,7 +27,6 @@ from ringfaust.times import wall_ms
 
 EXECUTORS = (1, 2)
 EXECUTOR_MB = 2_048
-_EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Run(NamedTuple):
@@ -42,15 +40,8 @@ class Run(NamedTuple):
 
 
 def _executors_cpu_s() -> float:
-    """CPU time of all executors of this machine that this process has started."""
-    found = 0.0
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if _EXECUTOR in command.read_text():
-                found += tree_cpu_s(of=int(command.parent.name))
-        except OSError:  # it has just ended
-            continue
-    return found
+    """CPU time of the executors of this process."""
+    return sum(tree_cpu_s(of=pid) for pid in executors(os.getsid(0)))
 
 
 def _tasks(log: Path, since_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
@@ -73,7 +64,7 @@ def _alone_ms(tasks: Sequence[tuple[int, int]], since_ms: int, until_ms: int) ->
     return alone_ms + max(0, until_ms - at_ms)
 
 
-def _measured(broker: EmbeddedBroker, folder: Path, master: str, lines: int) -> Run:
+def _measured(broker: EmbeddedBroker, folder: Path, master: str) -> Run:
     logs = folder / "logs"
     logs.mkdir()
     spark = open_session(
@@ -87,9 +78,9 @@ def _measured(broker: EmbeddedBroker, folder: Path, master: str, lines: int) -> 
             "spark.eventLog.compress": "false",
         },
     )
-    _run(spark, broker, folder / "warm", "warm")
+    _read_all(spark, broker, folder / "warm", "warm")
     before_s, since_ms = _executors_cpu_s(), wall_ms()
-    cost = _run(spark, broker, folder / "lake", f"bench{lines}")
+    cost = _read_all(spark, broker, folder / "lake", "bench")
     until_ms, executors_s = wall_ms(), _executors_cpu_s() - before_s
     spark.stop()
     (log,) = logs.iterdir()
@@ -97,20 +88,18 @@ def _measured(broker: EmbeddedBroker, folder: Path, master: str, lines: int) -> 
     return Run(cost, executors_s, alone_ms / 1000)
 
 
-def _run(spark: SparkSession, broker: EmbeddedBroker, folder: Path, application: str) -> Cost:
+def _read_all(spark: SparkSession, broker: EmbeddedBroker, folder: Path, application: str) -> Cost:
     worker = WorkerConfig(application=application, bootstrap_servers=broker.bootstrap_servers)
     return cost_of(lake_query(spark, worker, str(folder), gold=True), broker.pid or 0)
 
 
-def main(
-    lines: Annotated[int, typer.Option(help="Lines of the events topic.")] = 1_000_000,
-) -> None:
-    """Measure the lake in one process, and on one and two executors."""
+def main() -> None:
+    """Measure the lake on one executor, and on two."""
     out = Console()
     table = Table("on", "lines/s", "CPU µs/line", "of it in executors", "no task runs")
     rates: list[float] = []
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
-        for application, count in (("warm", WARM_LINES), (f"bench{lines}", lines)):
+        for application, count in (("warm", WARM_LINES), ("bench", LINES)):
             servers = broker.bootstrap_servers
             asyncio.run(
                 fill(WorkerConfig(application=application, bootstrap_servers=servers), count)
@@ -119,12 +108,12 @@ def main(
             master = f"local-cluster[{number},1,{EXECUTOR_MB}]"
             folder = Path(name) / str(number)
             folder.mkdir()
-            run = _measured(broker, folder, master, lines)
-            rates.append(lines / run.cost.wall_s)
+            run = _measured(broker, folder, master)
+            rates.append(LINES / run.cost.wall_s)
             table.add_row(
                 master,
                 f"{rates[-1]:,.0f}",
-                f"{run.cost.cpu_s / lines * 1e6:.1f}",
+                f"{run.cost.cpu_s / LINES * 1e6:.1f}",
                 f"{run.executors_cpu_s / run.cost.cpu_s:.0%}",
                 f"{run.alone_s / run.cost.wall_s:.0%}",
             )
@@ -134,4 +123,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -47,6 +47,19 @@ def tree_cpu_s(of: int | None = None, without: int = 0) -> float:
     return sum(ticks for pid, ticks in used.items() if is_ours(pid)) / _TICKS
 
 
+def executors(session: int) -> list[int]:
+    """Process ids of the Spark executors in a session, which is their driver's process id."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"CoarseGrainedExecutorBackend" in path.read_bytes():
+                pid = int(path.parent.name)
+                found += [pid] if os.getsid(pid) == session else []
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
 class Failed(Exception):
     """A process ended too early, or a load did not end in time."""
 

@@ -183,9 +183,10 @@ class Unfinished(NamedTuple):
     queue: str
     """The queue that the command names; a refusal names it, too."""
     before_ms: int
-    """The time before the command, to go back to if it is refused in the end."""
+    """The time to go back to if the command is refused in the end: the one before it, or that of
+    what was kept meanwhile."""
     is_split: bool
-    """Something was done before the command, under the number of its step."""
+    """Something was kept under the number of its step, which is not given back then."""
     context: tuple[str, ...] = ()
     """What the host needs to know when the command is finished."""
     refusal: tuple[str, ...] = ()

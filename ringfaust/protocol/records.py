@@ -31,12 +31,12 @@ class Role(StrEnum):
     CONFIGURATION = "configuration"
 
 
-class InRecord(Protocol):
-    """The parts of a consumed record that ringfaust reads. aiokafka's ConsumerRecord has them."""
+class Placed(Protocol):
+    """What has a position in Kafka, such as a record."""
 
     @property
     def topic(self) -> str:
-        """Where it was read."""
+        """Where it is."""
 
     @property
     def partition(self) -> int:
@@ -45,6 +45,15 @@ class InRecord(Protocol):
     @property
     def offset(self) -> int:
         """In the partition."""
+
+
+def place_of(record: Placed) -> str:
+    """The position of a record, as topic/partition/offset."""
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+class InRecord(Placed, Protocol):
+    """The parts of a consumed record that ringfaust reads. aiokafka's ConsumerRecord has them."""
 
     @property
     def timestamp(self) -> int:
@@ -65,27 +74,6 @@ class InRecord(Protocol):
     @property
     def headers(self) -> Headers:
         """In the order of the record."""
-
-
-class Placed(Protocol):
-    """What has a position in Kafka, such as a record."""
-
-    @property
-    def topic(self) -> str:
-        """Where it is."""
-
-    @property
-    def partition(self) -> int:
-        """Of the topic."""
-
-    @property
-    def offset(self) -> int:
-        """In the partition."""
-
-
-def place_of(record: Placed) -> str:
-    """The position of a record, as topic/partition/offset."""
-    return f"{record.topic}/{record.partition}/{record.offset}"
 
 
 class FetchedRecord(NamedTuple):

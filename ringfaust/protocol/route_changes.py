@@ -56,7 +56,8 @@ def routes_of(feeds: Feeds, *, repartitioned: bool) -> list[Route]:
 def hops_changed(before: Iterable[Feeds], now: Feeds) -> list[str]:
     """Return the topics whose records begin to take the hop, or end it: others read them then.
 
-    Of those before, oldest first, the last one with a topic counts: it may be gone since.
+    `before` is in order, oldest first. The last one that has the topic counts, even if later ones
+    have dropped it.
     """
     hops = {each.topic: each.is_repartitioned for feeds in before for each in feeds.routes}
     return [

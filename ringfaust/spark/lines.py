@@ -25,6 +25,8 @@ _TYPES = {
     Kind.SETTINGS: StringType(),
     Kind.COUNTS: StringType(),
 }
+REFUSAL = "event = 'dead' AND sequence IS NULL"
+"""SQL: the line reports a refused send, dead without ever having been in the queue."""
 _ONLY_RAW = ("topic", "partition", "first", "last", "gaps")
 """What gaps say of their input topic: each row has the partition of its record."""
 _FIELDS = {
@@ -85,4 +87,4 @@ def _parse_together() -> Column:
 
 def is_refusal() -> Column:
     """Whether the line reports a refused send: dead without ever having been in the queue."""
-    return (F.col("event") == "dead") & F.col("sequence").isNull()
+    return F.expr(REFUSAL)

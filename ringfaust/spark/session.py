@@ -44,9 +44,12 @@ _ALWAYS = {
     "spark.log.level": "ERROR",
 }
 
+_DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
 """With Java's default collector the lake takes a sixth more CPU time (ADR 56)."""
-_JAVA_ENVIRONMENT = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+_JAVA_ENVIRONMENT = (
+    "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS",
+)  # fmt: skip
 
 _PACKAGE = r"[\w.-]+:[\w.-]+:[\w.-]+"
 _given: dict[str, str] = {}
@@ -105,10 +108,9 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         quiet = files("ringfaust.spark") / "log4j2.properties"
-        options = [f"-Dlog4j2.configurationFile={quiet}"]
-        if not any("GC" in os.environ.get(name, "") for name in _JAVA_ENVIRONMENT):
-            options.append(_COLLECTOR)  # Java refuses two
-        settings["spark.driver.extraJavaOptions"] = " ".join(options)
+        settings["spark.driver.extraJavaOptions"] = (
+            f"-Dlog4j2.configurationFile={quiet} {_collector()}"
+        )
         if master.startswith("local"):
             settings |= _EMBEDDED
     builder = SparkSession.builder.appName(name)
@@ -120,6 +122,12 @@ def open_session(
     if not (session.sparkContext.master or "").startswith("local["):
         session.sparkContext.addPyFile(_zip_package())
     return session
+
+
+def _collector() -> str:
+    """The collector of the driver's Java, unless another one is chosen: Java refuses two."""
+    chosen = [*map(os.environ.get, _JAVA_ENVIRONMENT), _given.get(_DEFAULT_JAVA_OPTIONS)]
+    return "" if any("GC" in (each or "") for each in chosen) else _COLLECTOR
 
 
 def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:

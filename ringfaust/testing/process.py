@@ -104,28 +104,18 @@ class Process:
             self._process.wait()
             self._dismiss_guard()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Pause the process and everything it started in its session, for the block."""
-        os.killpg(self.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.killpg(self.pid, signal.SIGCONT)
-
-    def wait(self, seconds: float) -> int:
-        """Return the exit status, once the process has ended.
+    def wait(self, seconds: float) -> None:
+        """Wait until the process has ended.
 
         Raises:
             WorkerFailed: it still runs after so many seconds.
         """
         assert self._process is not None, "it is not started"
         try:
-            code = self._process.wait(seconds)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise self.failed(f"still runs after {seconds:.0f} s") from None
         self._dismiss_guard()
-        return code
 
     def stop(self) -> None:
         """Stop the process in order; kill it if it does not end within 20 seconds."""

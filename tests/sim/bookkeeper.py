@@ -14,7 +14,7 @@ from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_positions
 from ringfaust.testing.accounts.event_accounts import EventAccounts
 from tests.sim.broker import Broker, Log
 from tests.sim.causes import OF_SENDS, Causes
-from tests.sim.order_book import ORDER
+from tests.sim.order_book import ORDER, ORDER_MARKS
 from tests.sim.partition_book import PartitionBook
 from tests.sim.plan import ADDRESS, KEEPER, PARTITIONS, Plan
 from tests.sim.queue_book import Line, Message, demand
@@ -23,7 +23,7 @@ from tests.sim.sends import Send
 
 _ALL = 1_000_000
 _OF_TIME = ("tick", "start")
-_SILENT = (b'"list"', b'"retry_partition"', b'"skip_record"')
+_SILENT = (b'"list"', *ORDER_MARKS)
 """Commands without an event."""
 _INPUTS = ("control", "hop", "keyed", "timed")
 

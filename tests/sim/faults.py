@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from aiokafka.errors import TopicAuthorizationFailedError, TransactionalIdAuthorizationFailed
 
-from ringfaust.protocol.records import FetchedRecord
+from ringfaust.protocol.records import FetchedRecord, place_of
 from tests.sim.broker import Broker
 from tests.sim.queue_book import demand
 
@@ -45,7 +45,7 @@ class Faults:
         """Raise an error if one of the records cannot be decided."""
         for record in records:
             if (record.topic, record.partition, record.offset) in self._records:
-                raise Undecidable(f"{record.topic}/{record.partition}/{record.offset}")
+                raise Undecidable(place_of(record))
 
     def forbid(self, unit: UnitName, what: str) -> None:
         """`what`: `open` or `commit`."""

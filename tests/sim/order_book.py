@@ -17,6 +17,10 @@ ORDER = "order/"
 """How the `reply` of an order begins."""
 
 
+ORDER_MARKS = (b'"retry_partition"', b'"skip_record"')
+"""What the value of an order contains."""
+
+
 class OrderBook:
     """Compares orders, answers, and what was skipped."""
 
@@ -55,10 +59,9 @@ class OrderBook:
 
     def _orders(self, number: int) -> dict[str, Any]:
         """By its `reply`, each order that was given."""
-        marks = (b'"retry_partition"', b'"skip_record"')
         records = [each.value or b"" for each in self._records("control", number)]
-        found = [json.loads(value) for value in records if any(mark in value for mark in marks)]
-        return {order["reply"]: order for order in found}
+        orders = [value for value in records if any(mark in value for mark in ORDER_MARKS)]
+        return {order["reply"]: order for order in map(json.loads, orders)}
 
     def _skipped(self, number: int) -> dict[str, Line]:
         """By its position, the event of each record that was skipped."""

@@ -40,6 +40,7 @@ START_MS = 1_000_000
 _ALL = 10_000
 _LATER_MS = 20_000
 _MAX_ROUNDS = 1_000
+"""Of a history's end. With care, each record takes some."""
 _HEARTBEAT_MS = 15
 """Between two heartbeats of the keeper; the shortest timeout is 60."""
 _RECREATION_MS = 60

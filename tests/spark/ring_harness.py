@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +131,16 @@ class RingHarness:
             return found
 
         return asyncio.run(consume())
+
+
+@contextmanager
+def paused(session: int) -> Iterator[None]:
+    """Pause all processes of a session, which is the first one's process id, for the block."""
+    os.killpg(session, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(session, signal.SIGCONT)
 
 
 def until(done: Callable[[], bool], process: Process | None = None) -> None:

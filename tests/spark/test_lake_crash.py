@@ -22,19 +22,20 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from bench.processes import executors
 from ringfaust.config import WorkerConfig, load
 from ringfaust.protocol.records import OutRecord, Role
 from ringfaust.spark.lake.tables import path
 from ringfaust.spark.lake.with_duckdb import open_duckdb
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.spark.executors import executors
 from tests.spark.lake_history import LakeHistory, make_topics, write_topics
+from tests.spark.ring_harness import paused
 from tests.spark.shared_session import for_small_data, run
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 DEADLINE_S = 400
 ROUNDS = 20
-PAUSES = 10
+TEN = 10
 TABLES = ("bronze", "transitions", "records", "queue_minutes", "queues")
 
 
@@ -195,17 +196,14 @@ def test_paused_anywhere_ten_times_while_another_goes_on_it_repeats_nothing(
 ) -> None:
     """Meanwhile files are combined, and those that are not used any more deleted."""
     rng = random.Random(3)
-    for round_ in range(PAUSES):
+    for round_ in range(TEN):
         root = tmp_path / f"lake-{round_}"
         process = harness.start(root, "--once")
         _await_commit(process, root, rng.choice(TABLES), 1)
         time.sleep(rng.random() / 2)
-        os.killpg(process.pid, signal.SIGSTOP)
-        try:
+        with paused(process.pid):
             harness.finish(root)
             run(harness.spark, "spark", "maintain", "--lake", str(root))
-        finally:
-            os.killpg(process.pid, signal.SIGCONT)
         process.wait(DEADLINE_S)  # with success, or because another one has been there
         harness.finish(root)
         harness.check(root)
@@ -214,7 +212,7 @@ def test_paused_anywhere_ten_times_while_another_goes_on_it_repeats_nothing(
 @pytest.mark.timeout(3600)
 def test_executors_killed_ten_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(5)
-    for round_ in range(PAUSES):
+    for round_ in range(TEN):
         root = tmp_path / f"lake-{round_}"
         process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
         _await_commit(process, root, rng.choice(TABLES), 1)

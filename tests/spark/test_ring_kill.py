@@ -19,18 +19,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.processes import executors
 from ringfaust.config import load
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.command import audit
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
-from tests.spark.executors import executors
 from tests.spark.ring_harness import (
     RingHarness,
     check_dispatched,
     check_events,
     check_evicted,
+    paused,
     until,
 )
 from tests.spark.shared_session import run
@@ -154,7 +155,7 @@ def test_the_output_is_exact_after_the_driver_was_paused_ten_times_while_another
         for _ in range(KILLS):
             job.start()
             wait_for_output(harness, job, chance)
-            with job.paused():
+            with paused(job.pid):
                 run(spark, *harness.arguments("--once"))
             job.wait(OUSTED_S)  # the other one has what it was about to write
     finish_and_check(spark, harness, sending.sent, "pauses of the driver")

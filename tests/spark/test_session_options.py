@@ -69,6 +69,21 @@ def test_every_command_hands_settings_to_its_session(builder: Builder, tmp_path:
         assert "--conf NAME=VALUE" in shown and "--packages" in shown, command
 
 
+@pytest.mark.java
+@pytest.mark.parametrize("name", ["", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"])
+def test_a_collector_that_the_environment_chooses_is_the_only_one(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Java does not start with two."""
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
+    if name:
+        monkeypatch.setenv(name, "-XX:+UseZGC")
+    with pytest.raises(Stop):
+        session.open_session("mine")
+    options = builder.settings["spark.driver.extraJavaOptions"]
+    assert ("ParallelGC" in options) == (not name)
+
+
 def test_settings_that_are_given_win_over_those_of_a_job(builder: Builder) -> None:
     """The lake sets its own in a session of its own, which comes later than the command line's."""
     job = Mock()

@@ -10,6 +10,7 @@ from ringfaust.spark.lake import schedule
 from ringfaust.spark.lake.queries import ALL, GoldQueries
 from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES
 from ringfaust.spark.lake.views import COUNTED
+from ringfaust.spark.lines import REFUSAL
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"
@@ -124,7 +125,7 @@ def _counted() -> str:
     return f"""
 SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {columns} FROM lines
 WHERE queue IS NOT NULL AND queue <> '' AND time_ms IS NOT NULL
-  AND NOT (event = 'dead' AND sequence IS NULL)
+  AND NOT ({REFUSAL})
 GROUP BY partition, queue, {_MINUTE_OF}"""
 
 

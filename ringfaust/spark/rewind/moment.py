@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.records import place_of
 from ringfaust.times import moment_ms, wall_ms
 
 
@@ -48,7 +49,7 @@ class AtOffset:
     offset: int
 
     def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
+        return place_of(self)
 
 
 Moment = AtStep | AtTime | AtOffset

@@ -131,8 +131,7 @@ def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fiel
         .sortWithinPartitions("partition", "queue", "step", "offset", "line")
         .select(*names)
     )
-    given = {AS_IT_WAS: {}, **variants}
-    replays: Any = replayer(catalog, given)  # PySpark's type is narrower than what it accepts
+    replays: Any = replayer(catalog, variants)  # PySpark's type is narrower than what it accepts
     return ordered.mapInArrow(replays, DEPARTURE)
 
 
@@ -152,14 +151,15 @@ def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
 
 
 def replayer(
-    catalog: Catalog, given: Mapping[str, Fields]
+    catalog: Catalog, variants: Mapping[str, Fields]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what replays lines, queue by queue and in order, and yields their departures.
 
     Args:
         catalog: the settings of the queues at the beginning of the history.
-        given: changed settings by variant.
+        variants: changed settings by name. What was changed by nobody comes with them.
     """
+    given = {AS_IT_WAS: {}, **variants}
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[Any, ...]] = []
@@ -175,7 +175,8 @@ def replayer(
                         yield _batch(rows)
                         rows = []
             except IncompleteHistory as error:
-                missing = Departure(0, 0, 0, 0, "", INCOMPLETE, str(error), 0)
+                why = f"queue {queue!r}, partition {partition}: {error}"
+                missing = Departure(0, 0, 0, 0, "", INCOMPLETE, why, 0)
                 rows.append((partition, queue, HISTORY, *missing))
         yield _batch(rows)
 
@@ -267,11 +268,9 @@ def _compare_with_history(
         F.max(eviction).alias("last"),
     )
     left_rows = {(row["partition"], row["variant"], row["event"]): row for row in left.collect()}
-    for (partition, _, event), row in left_rows.items():
+    for (_, _, event), row in left_rows.items():
         if event == INCOMPLETE:
-            raise IncompleteHistory(
-                f"queue {queue!r}, partition {partition}: {row['first']['reason']}"
-            )
+            raise IncompleteHistory(row["first"]["reason"])
     compared = _match_evictions(departures, names[1:]).persist()
     try:
         counted = compared.groupBy("partition", "variant", "how").count().collect()

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringfaust.core.catalog import Catalog, Fields
+from ringfaust.spark.lines import REFUSAL
 from ringfaust.spark.rewind.replay import EventLine, IncompleteHistory
 from ringfaust.spark.rewind.whatif import (
-    AS_IT_WAS,
     COMMANDS,
     DEPARTURE,
     INCOMPLETE,
@@ -31,7 +31,7 @@ FROM transitions t LEFT JOIN (
     WHERE event = 'done' AND command IN {COMMANDS}
 ) c ON c.partition = t.partition AND c."by" = t."by"
 WHERE t.queue = $queue AND t.event NOT IN {NOT_REPLAYED}
-    AND NOT (t.event = 'dead' AND t.sequence IS NULL)
+    AND NOT ({REFUSAL})
 ORDER BY t.partition, t.step, t."offset", t.line"""
 
 
@@ -57,12 +57,10 @@ def replay(
         BadSetting: what-if does not support a setting.
         IncompleteHistory: lines are missing.
     """
-    given: dict[str, Fields] = {AS_IT_WAS: {}}
-    given |= {name: check_changes(fields) for name, fields in variants.items()}
+    checked = {name: check_changes(fields) for name, fields in variants.items()}
     lines = connection.sql(_LINES, params={"queue": queue}).to_arrow_reader()
-    found = pa.Table.from_batches(replayer(catalog, given)(lines), to_arrow_schema(DEPARTURE))
+    found = pa.Table.from_batches(replayer(catalog, checked)(lines), to_arrow_schema(DEPARTURE))
     incomplete = found.filter(pc.field("event") == INCOMPLETE).to_pylist()
     if incomplete:
-        row = incomplete[0]
-        raise IncompleteHistory(f"queue {queue!r}, partition {row['partition']}: {row['reason']}")
+        raise IncompleteHistory(incomplete[0]["reason"])
     return found

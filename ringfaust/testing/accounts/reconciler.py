@@ -18,7 +18,7 @@ from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.cloud_events import is_undecodable, without_attributes
 from ringfaust.protocol.lifecycle import EVENTS, Line
-from ringfaust.protocol.records import InRecord
+from ringfaust.protocol.records import InRecord, place_of
 from ringfaust.testing.accounts.event_accounts import (
     EventAccounts,
     HeldMessage,
@@ -102,14 +102,14 @@ class Reconciler:
         """Take records of an input topic."""
         digests = self._digests
         for record in records:
-            source = f"{record.topic}/{record.partition}/{record.offset}"
+            source = place_of(record)
             digests[source] = hash((record.key, record.value, producer_headers(record.headers)))
 
     def take_repartitioned(self, records: Sequence[InRecord]) -> None:
         """Take records of the repartition topic, to find the source of undecodable ones."""
         for record in records:
             source = dict(record.headers).get(h.SOURCE, b"").decode()
-            self._repartitioned[f"{record.topic}/{record.partition}/{record.offset}"] = source
+            self._repartitioned[place_of(record)] = source
 
     def take_evicted(self, records: Sequence[InRecord]) -> None:
         """Take records of the evicted topic."""

@@ -25,8 +25,6 @@ class Standstill:
         self._orders: OrderReader | None = None
         self._ended: Stopped | None = None
         """Why it had stopped when the order came."""
-        self._topic_id = ""
-        """The id of the topic of the record at which it has stopped; empty: not known."""
         self.stopped: Stopped | None = None
         """Why it waits for an order; None: it does not."""
         self.order: OrderRecord | None = None
@@ -39,8 +37,7 @@ class Standstill:
             error: why.
             record: the one that it cannot get past; None: it is not a record's fault.
         """
-        stopped = Stopped(error, record, self._context.clock.wall_ms())
-        self._topic_id = self._id_of_topic(record)
+        stopped = Stopped(error, record, self._context.clock.wall_ms(), self._id_of_topic(record))
         is_bug = not isinstance(error, KafkaError | RingfaustError)
         log.error(
             "%s: %s. To go on: %s", self._work.name, stopped, stopped.remedy,
@@ -83,21 +80,20 @@ class Standstill:
     @property
     def is_topic_new(self) -> bool:
         """Whether the record that `skipped` names was in a topic that was created again since."""
-        now_id = self._id_of_topic(self._ended.record if self._ended else None)
-        return bool(self._topic_id and now_id) and now_id != self._topic_id
+        assert self._ended is not None
+        ids = {self._ended.topic_id, self._id_of_topic(self._ended.record)}
+        return len(ids - {""}) == 2
 
-    async def look(self) -> None:
-        """Answer the order, if there is one and the record does not hold up the task any more.
+    async def look(self, *, is_over: bool) -> None:
+        """Answer the order, if there is one and its record does not hold up the task any more.
 
-        It is behind the task, its route has gone, or it waits for its queue.
+        Args:
+            is_over: the task is careful no more. What it has not passed by then waits for its
+                queue, has no route any more, or was in a topic that has lost it.
         """
         record = self._ended.record if self._ended else None
-        paused = self._work.paused_topics
-        awaited = {tp.topic for tp in self._work.tps if tp.topic not in paused}
-        if self.order is None or (
-            record is not None
-            and record.topic in awaited
-            and self._work.positions.get(record.topic, 0) <= record.offset
+        if self.order is None or not (
+            is_over or record is None or self._work.positions.get(record.topic, 0) > record.offset
         ):
             return
         if isinstance(self.order, SkipRecord) and record is not None:

@@ -46,6 +46,8 @@ class Stopped(NamedTuple):
     record: FetchedRecord | None
     """The input that it cannot get past; None: it is not an input's fault."""
     since_ms: int
+    topic_id: str
+    """The id of that input's topic; empty: not known."""
 
     @property
     def at(self) -> str:

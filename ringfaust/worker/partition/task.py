@@ -344,8 +344,9 @@ class Task:
 
     async def open_again(self) -> None:
         """Try again if `open` could not open the partition, or stop."""
-        if self._unopened is not None:
-            await self._recover(self._unopened)
+        error, self._unopened = self._unopened, None
+        if error is not None:
+            await self._recover(error)
 
     async def _wait_for_work(self) -> None:
         timeout_s = 0 if self._left else self.work.poll_timeout_s()
@@ -535,11 +536,11 @@ class Task:
             await self._skip(*skipped)
         else:
             await self._decide_one()
-        await self._standstill.look()
         positions, paused = self.work.positions, self.work.paused_topics
         awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}
         if all(positions.get(each, 0) >= self._suspects.get(each, 0) for each in awaited):
             self.failure, self._suspects = None, {}
+        await self._standstill.look(is_over=self.failure is None)
         if not self._left:
             await self.work.end_cycle()
 

@@ -99,24 +99,6 @@ async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> 
     await task.close()
 
 
-async def test_a_retry_is_answered_though_its_record_waits_for_a_queue() -> None:
-    """R123: the queue was paused meanwhile, and nothing holds up the partition any more."""
-    work, orders = Log(poison=0), Orders()
-    task = task_of(work, [], orders)
-    await task.open()
-    async with asyncio.timeout(20):
-        while task.stopped is None:
-            task.offer(fetch(IN, 0, 1))
-            await task.run_cycle()
-        work.paused_topics = {"in"}
-        orders.give(type="retry_partition")
-        await task.wait_for_order()
-        await task.run_cycle()
-        assert await orders.answers.get() == ""
-    assert not task.trouble and task.failure is None
-    await task.close()
-
-
 class Recreated(Log):
     """Its topic is created again when `is_new` is set."""
 
@@ -175,6 +157,32 @@ async def test_a_skip_is_refused_if_its_topic_was_created_again() -> None:
             await task.run_cycle()
     assert work.done == [0, 1, 2, 3]
     assert not work.skipped
+    await task.close()
+
+
+async def test_a_retry_is_answered_though_its_topic_was_created_again() -> None:
+    """R111, R123: the new topic ends before the position of the record."""
+    work, orders = Recreated(poison=2), Orders()
+    task = task_of(work, [], orders)
+
+    async def bounds(tps: Collection[TP]) -> dict[TP, Bounds]:
+        return {tp: Bounds(0, 1 if work.is_new else 3, "id") for tp in tps}
+
+    context: Any = task._context
+    context.read_bounds = bounds
+    await task.open()
+    async with asyncio.timeout(20):
+        while task.stopped is None:
+            task.offer(fetch(IN, 0, 3))
+            await task.run_cycle()
+        work.is_new, work.poison = True, -1
+        orders.give(type="retry_partition")
+        await task.wait_for_order()
+        task.offer(fetch(IN, 0, 1))
+        for _ in range(3):
+            await task.run_cycle()
+        assert work.done == [0]
+        assert await orders.answers.get() == ""
     await task.close()
 
 
