@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import faust
-import mode.loop
 from aiokafka.errors import KafkaError
 from faust.auth import OAuthCredentials
 from faust.types import TP, StreamT
@@ -443,7 +442,6 @@ def run(
         for problem in problems:
             if problem.what == "cleanup":  # the only trace of gaps that compaction leaves (R112)
                 log.warning("%s", problem)
-        mode.loop.use("uvloop")  # about a tenth less CPU for each message (docs/performance.md)
         app = create_app(
             worker, used, attach, socket_path=socket_path, is_clock_checked=is_clock_checked
         )
