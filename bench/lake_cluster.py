@@ -89,8 +89,12 @@ def _measured(broker: EmbeddedBroker, folder: Path, master: str) -> Run:
 
 
 def _read_all(spark: SparkSession, broker: EmbeddedBroker, folder: Path, application: str) -> Cost:
-    worker = WorkerConfig(application=application, bootstrap_servers=broker.bootstrap_servers)
-    return cost_of(lake_query(spark, worker, str(folder), gold=True), broker.pid or 0)
+    query = lake_query(spark, _worker(broker, application), str(folder), gold=True)
+    return cost_of(query, broker.pid or 0)
+
+
+def _worker(broker: EmbeddedBroker, application: str) -> WorkerConfig:
+    return WorkerConfig(application=application, bootstrap_servers=broker.bootstrap_servers)
 
 
 def main() -> None:
@@ -100,10 +104,7 @@ def main() -> None:
     rates: list[float] = []
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="ringfaust-") as name:
         for application, count in (("warm", WARM_LINES), ("bench", LINES)):
-            servers = broker.bootstrap_servers
-            asyncio.run(
-                fill(WorkerConfig(application=application, bootstrap_servers=servers), count)
-            )
+            asyncio.run(fill(_worker(broker, application), count))
         for number in EXECUTORS:
             master = f"local-cluster[{number},1,{EXECUTOR_MB}]"
             folder = Path(name) / str(number)

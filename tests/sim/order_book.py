@@ -90,7 +90,7 @@ class OrderBook:
             demand(any(_content(each) == _content(record) for each in given), "altered:", record)
 
     def _check_answers(self, number: int, skips: dict[str, str], skipped: dict[str, Line]) -> None:
-        """Nobody is told twice that his order was carried out, or that it was if it was not."""
+        """An order is reported as carried out once, and only if it was."""
         done = Counter(reply for reply, why in self.answers(number) if not why)
         for reply, count in done.items():
             demand(count == 1, reply, "is answered", count, "times")

@@ -40,7 +40,7 @@ START_MS = 1_000_000
 _ALL = 10_000
 _LATER_MS = 20_000
 _MAX_ROUNDS = 1_000
-"""Of a history's end. With care, each record takes some."""
+"""How many rounds a history may take to end. In careful mode each record takes several."""
 _HEARTBEAT_MS = 15
 """Between two heartbeats of the keeper; the shortest timeout is 60."""
 _RECREATION_MS = 60

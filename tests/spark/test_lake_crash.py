@@ -190,16 +190,24 @@ def test_it_runs_until_sigterm(harness: Harness, tmp_path: Path) -> None:
     harness.check(root)
 
 
+def runs(
+    harness: Harness, folder: Path, rng: random.Random, count: int, *options: str
+) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """Lakes, each with a run that has just committed to some table."""
+    for number in range(count):
+        root = folder / f"lake-{number}"
+        process = harness.start(root, "--once", *options)
+        _await_commit(process, root, rng.choice(TABLES), 1)
+        yield root, process
+
+
 @pytest.mark.timeout(3600)
 def test_paused_anywhere_ten_times_while_another_goes_on_it_repeats_nothing(
     harness: Harness, tmp_path: Path
 ) -> None:
     """Meanwhile files are combined, and those that are not used any more deleted."""
     rng = random.Random(3)
-    for round_ in range(TEN):
-        root = tmp_path / f"lake-{round_}"
-        process = harness.start(root, "--once")
-        _await_commit(process, root, rng.choice(TABLES), 1)
+    for root, process in runs(harness, tmp_path, rng, TEN):
         time.sleep(rng.random() / 2)
         with paused(process.pid):
             harness.finish(root)
@@ -212,10 +220,8 @@ def test_paused_anywhere_ten_times_while_another_goes_on_it_repeats_nothing(
 @pytest.mark.timeout(3600)
 def test_executors_killed_ten_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(5)
-    for round_ in range(TEN):
-        root = tmp_path / f"lake-{round_}"
-        process = harness.start(root, "--once", "--master", "local-cluster[2,1,1024]")
-        _await_commit(process, root, rng.choice(TABLES), 1)
+    cluster = ("--master", "local-cluster[2,1,1024]")
+    for root, process in runs(harness, tmp_path, rng, TEN, *cluster):
         os.kill(rng.choice(executors(process.pid)), signal.SIGKILL)
         harness.await_success(process)
         harness.check(root)
@@ -224,10 +230,7 @@ def test_executors_killed_ten_times_it_continues(harness: Harness, tmp_path: Pat
 @pytest.mark.timeout(3600)
 def test_killed_anywhere_twenty_times_it_continues(harness: Harness, tmp_path: Path) -> None:
     rng = random.Random(7)
-    for round_ in range(ROUNDS):
-        root = tmp_path / f"lake-{round_}"
-        process = harness.start(root, "--once")
-        _await_commit(process, root, rng.choice(TABLES), 1)
+    for root, process in runs(harness, tmp_path, rng, ROUNDS):
         time.sleep(rng.random() / 2)
         _kill(process)
         harness.finish(root)

@@ -1,7 +1,7 @@
-"""After kill -9 of a ring job's driver or of its executors, under load, the output is exact.
+"""A ring job's output is exact, whether its driver or executors are killed or its driver is paused.
 
-The same if a driver is paused while another one goes on. `make chaos-spark` runs it: 10 kills of
-the driver, 10 of executors, and 10 pauses. `test_ring_scenarios` kills a job once, which is
+`make chaos-spark` kills the driver ten times and executors ten times, and pauses the driver ten
+times while another run continues, all under load. `test_ring_scenarios` kills a job once, which is
 quicker.
 """
 

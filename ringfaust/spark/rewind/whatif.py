@@ -157,7 +157,7 @@ def replayer(
 
     Args:
         catalog: the settings of the queues at the beginning of the history.
-        variants: changed settings by name. What was changed by nobody comes with them.
+        variants: changed settings by name. The original ones are replayed, too, as `as it was`.
     """
     given = {AS_IT_WAS: {}, **variants}
 

@@ -113,15 +113,26 @@ class Recreated(Log):
             self.done.clear()
 
 
-async def test_care_does_not_wait_for_what_a_topic_had_before_it_was_created_again() -> None:
-    work = Recreated(poison=3)
-    task = task_of(work, [])
+def ends_at(task: Task, work: Recreated, end: int) -> None:
+    """Where the topic ends; the new one has a single record."""
 
     async def bounds(tps: Collection[TP]) -> dict[TP, Bounds]:
-        return {tp: Bounds(0, 1 if work.is_new else 4, "id") for tp in tps}
+        return {tp: Bounds(0, 1 if work.is_new else end, "id") for tp in tps}
 
     context: Any = task._context
     context.read_bounds = bounds
+
+
+async def until_stopped(task: Task, batch: Batch) -> None:
+    while task.stopped is None:
+        task.offer(batch)
+        await task.run_cycle()
+
+
+async def test_care_does_not_wait_for_what_a_topic_had_before_it_was_created_again() -> None:
+    work = Recreated(poison=3)
+    task = task_of(work, [])
+    ends_at(task, work, 4)
     await task.open()
     async with asyncio.timeout(20):
         task.offer(fetch(IN, 0, 4))
@@ -143,9 +154,7 @@ async def test_a_skip_is_refused_if_its_topic_was_created_again() -> None:
     task = task_of(work, [], orders)
     await task.open()
     async with asyncio.timeout(20):
-        while task.stopped is None:
-            task.offer(fetch(IN, 0, 3))
-            await task.run_cycle()
+        await until_stopped(task, fetch(IN, 0, 3))
         assert task.trouble.startswith("stopped at in/0/2")
         work.is_new, work.poison = True, -1
         orders.give(type="skip_record", at="in/0/2")
@@ -164,17 +173,10 @@ async def test_a_retry_is_answered_though_its_topic_was_created_again() -> None:
     """R111, R123: the new topic ends before the position of the record."""
     work, orders = Recreated(poison=2), Orders()
     task = task_of(work, [], orders)
-
-    async def bounds(tps: Collection[TP]) -> dict[TP, Bounds]:
-        return {tp: Bounds(0, 1 if work.is_new else 3, "id") for tp in tps}
-
-    context: Any = task._context
-    context.read_bounds = bounds
+    ends_at(task, work, 3)
     await task.open()
     async with asyncio.timeout(20):
-        while task.stopped is None:
-            task.offer(fetch(IN, 0, 3))
-            await task.run_cycle()
+        await until_stopped(task, fetch(IN, 0, 3))
         work.is_new, work.poison = True, -1
         orders.give(type="retry_partition")
         await task.wait_for_order()
