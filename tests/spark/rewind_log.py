@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ringfaust.core import commands as c
+from ringfaust.core import effects as e
 from ringfaust.core.model import AckMode
+from ringfaust.protocol.events import WRITERS, done_line, event_tail
+from ringfaust.protocol.listing import list_queue
 from tests.model.harness import PAYLOAD, DictStore, Partition
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -22,6 +25,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     },
     "window": {"ring_size": 6, "window": 3},
 }  # fmt: skip
+DAY_MS = 86_400_000
 CONSUMERS = ("ann", "bob", "cid")
 _SETTINGS: tuple[dict[str, object], ...] = (
     {"ring_size": 2}, {"ring_size": 6}, {"ring_size": 4, "shrink": "eager"}, {"max_attempts": 3},
@@ -134,3 +138,50 @@ class History:
 
     def _paused(self) -> Iterator[str]:
         return (q.name for q in self.partition.state.queues.values() if q.paused)
+
+
+class RecordedHistory:
+    """A busy history: its lines, and the contents of each queue after each step.
+
+    Args:
+        seed: of the commands.
+        commands: how many.
+        a_day: how many there are in a day; None: all.
+    """
+
+    def __init__(self, seed: int, commands: int, a_day: int | None = None) -> None:
+        history = History(seed)
+        state = history.partition.state
+        self.batches: list[list[str]] = []
+        self.held: dict[tuple[str, int], dict[str, Any]] = {}
+        """The last answer to `list` by queue and step."""
+        self.steps_until: dict[int, int] = {}
+        """The last step by time."""
+        self.steps: list[int] = []
+        """The last step by number of the command."""
+        for number in range(commands):
+            if a_day and number and number % a_day == 0:
+                history.now_ms += DAY_MS
+            command, effects = history.draw()
+            by = f"app.control/0/{number}"
+            tail = event_tail(state.now_ms, by)
+            lines = [WRITERS[type(effect)](effect, state.step) + tail for effect in effects]
+            if not any(isinstance(effect, e.Refused) for effect in effects):
+                lines.append(
+                    done_line(state.step, "tick" if isinstance(command, c.Sweep) else "other", tail)
+                )
+            self.batches.append(lines)
+            self.steps_until[state.now_ms] = state.step
+            for queue in state.queues.values():
+                self.held[queue.name, state.step] = list_queue(queue, 10_000)
+            self.steps.append(state.step)
+
+    def states(self, queue: str, step: int) -> dict[str, str]:
+        """The state of each message that the queue held."""
+        answer = self.held[queue, step]
+        held = [each for ids in answer["delivering"].values() for each in ids]
+        return (
+            dict.fromkeys(answer["ready"], "ready")
+            | dict.fromkeys(held, "delivering")
+            | dict.fromkeys(answer["scheduled"], "scheduled")
+        )

@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.core import commands as c
-from ringfaust.core import effects as e
 from ringfaust.errors import RingfaustError
-from ringfaust.protocol.events import WRITERS, done_line, event_tail
-from ringfaust.protocol.listing import list_queue
+from ringfaust.protocol.events import done_line, event_tail
 from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.options import RewindOptions
@@ -38,7 +35,7 @@ from ringfaust.spark.rewind.moment import (
     read_offset,
     resolve_moments,
 )
-from tests.spark.rewind_log import QUEUES, History
+from tests.spark.rewind_log import QUEUES, RecordedHistory
 
 HOP = "app.hop"
 
@@ -51,45 +48,6 @@ def to_lines(spark: SparkSession, batches: Sequence[Sequence[str]]) -> DataFrame
     ]
     schema = "partition int, offset long, timestamp timestamp, value binary"
     return read_lines(spark.createDataFrame(rows, schema))
-
-
-class RecordedHistory:
-    """A busy history: its lines, and the contents of each queue after each step."""
-
-    def __init__(self, seed: int, commands: int) -> None:
-        history = History(seed)
-        state = history.partition.state
-        self.batches: list[list[str]] = []
-        self.held: dict[tuple[str, int], dict[str, Any]] = {}
-        """The last answer to `list` by queue and step."""
-        self.steps_until: dict[int, int] = {}
-        """The last step by time."""
-        self.steps: list[int] = []
-        """The last step by number of the command."""
-        for number in range(commands):
-            command, effects = history.draw()
-            by = f"app.control/0/{number}"
-            tail = event_tail(state.now_ms, by)
-            lines = [WRITERS[type(effect)](effect, state.step) + tail for effect in effects]
-            if not any(isinstance(effect, e.Refused) for effect in effects):
-                lines.append(
-                    done_line(state.step, "tick" if isinstance(command, c.Sweep) else "other", tail)
-                )
-            self.batches.append(lines)
-            self.steps_until[state.now_ms] = state.step
-            for queue in state.queues.values():
-                self.held[queue.name, state.step] = list_queue(queue, 10_000)
-            self.steps.append(state.step)
-
-    def states(self, queue: str, step: int) -> dict[str, str]:
-        """The state of each message that the queue held."""
-        answer = self.held[queue, step]
-        held = [each for ids in answer["delivering"].values() for each in ids]
-        return (
-            dict.fromkeys(answer["ready"], "ready")
-            | dict.fromkeys(held, "delivering")
-            | dict.fromkeys(answer["scheduled"], "scheduled")
-        )
 
 
 def added(step: int, sequence: int, *, by: str = "in/0/0", source: str = "in/0/0") -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from ringfaust.protocol.lifecycle import BY, EVENT, EVENTS, STEP, TIME
+from ringfaust.core.model import HELD_STATES
+from ringfaust.protocol.lifecycle import BY, EVENT, EVENTS, EXIT_EVENTS, STEP, TIME
 from ringfaust.spark.lake.tables import LakeTable
 from ringfaust.spark.lake.views import COUNTED
 
@@ -19,6 +20,8 @@ TABLES = {
     "queues": "A row for each queue, as it is now.",
     "scheduled": "A row for each message that waits for its time now.",
     "deletions": "A row for each deletion of a queue.",
+    "open_lines": "A row for each line that decides about a message held at a closing.",
+    "queue_counts": "A row for each queue and closing, with its counts until then.",
 }
 _EVENTS = {
     field.name: field.meaning
@@ -84,6 +87,18 @@ _OF = {
     "records": _RECORD,
     "quarantine": _RECORD,
     "queue_minutes": _COUNTS,
+    "open_lines": {"batch": "the batch of the closing", "date": "the last day that it closes"},
+    "queue_counts": {
+        **{name: f"the number of messages that are {name}" for name in HELD_STATES},
+        **{name: f"the number of events `{name}` since its creation" for name in EXIT_EVENTS},
+        "added": "the number of messages that have entered since its creation",
+        "refused": "the number of messages that it has refused since its creation",
+        "last_sequence": "the sequence of its last message",
+        "step": "the last step with a line about it",
+        "time_ms": "when that was, in ms since 1970",
+        "batch": "the batch of the closing",
+        "date": "the last day that it closes",
+    },
 }
 """By table, columns that mean something else there."""
 

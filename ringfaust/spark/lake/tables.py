@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ringfaust.core.model import COUNTS
 from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, newer_than, view
 from ringfaust.spark.lines import LINE
 
@@ -214,11 +215,39 @@ DELETIONS = LakeTable(
     "gold/deletions",
     _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
 )
+OPEN_LINES = LakeTable(
+    "open_lines",
+    "gold/open_lines",
+    StructType(
+        [
+            *_columns((_INT, "partition"), (_LONG, "offset"), (_INT, "line")),
+            *LINE,
+            *_columns(*_BATCH_AND_DATE),
+        ]
+    ),
+    ("date",),
+    ("partition", "queue", "sequence", "batch"),
+    ("queue", "sequence"),
+)
+QUEUE_COUNTS = LakeTable(
+    "queue_counts",
+    "gold/queue_counts",
+    _columns(
+        (_INT, "partition"),
+        (_TEXT, "queue"),
+        (_LONG, "life"),
+        (_LONG, " ".join(COUNTS)),
+        (_LONG, "last_sequence step time_ms"),
+        *_BATCH_AND_DATE,
+    ),
+    ("date",),
+    ("partition", "queue", "batch"),
+)
 TABLES = {
     table.name: table
     for table in (
         BRONZE, TRANSITIONS, RECORDS, QUARANTINE, MESSAGES, DELIVERIES, QUEUE_MINUTES, QUEUES,
-        SCHEDULED, DELETIONS,
+        SCHEDULED, DELETIONS, OPEN_LINES, QUEUE_COUNTS,
     )
 }  # fmt: skip
 """All tables by name."""

@@ -178,10 +178,15 @@ def _with_ended(name_of: TableName, table: str, rows: str) -> str:
 
 
 def _lines(name_of: TableName, where: str) -> str:
+    """Transitions with `life`."""
+    return with_lives(name_of, f"SELECT * FROM {name_of('transitions')} WHERE {where}")
+
+
+def with_lives(name_of: TableName, lines: str) -> str:
     """Lines with `life`, the step in which the queue was last deleted before, or 0."""
     return f"""
 SELECT t.*, coalesce(d.begins, 0) AS life
-FROM (SELECT * FROM {name_of("transitions")} WHERE {where}) t LEFT JOIN (
+FROM ({lines}) t LEFT JOIN (
     SELECT partition, queue, step AS begins,
            lead(step) OVER (PARTITION BY partition, queue ORDER BY step) AS ends
     FROM (SELECT DISTINCT partition, queue, step FROM {name_of("deletions")}) each

@@ -9,9 +9,11 @@ from weakref import WeakSet
 import duckdb
 from deltalake import DeltaTable
 
-from ringfaust.spark.lake.tables import TABLES, path
+from ringfaust.spark.lake.tables import OPEN_LINES, QUEUE_COUNTS, TABLES, path
 from ringfaust.spark.lake.views import DUCKDB, ENDED_ON, VIEWS, newer_than, view
 
+_NEWER = (OPEN_LINES.name, QUEUE_COUNTS.name)
+"""A lake that an older version has written lacks these tables."""
 _open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
 
@@ -43,7 +45,11 @@ def open_duckdb(
     # Days and hours are UTC's: in another zone, date_trunc would cut the lake's days in two.
     connection.execute("SET TimeZone = 'UTC'")
     options = None if storage_options is None else dict(storage_options)
-    tables = {name: DeltaTable(path(root, name), storage_options=options) for name in TABLES}
+    tables = {
+        name: DeltaTable(path(root, name), storage_options=options)
+        for name in TABLES
+        if name not in _NEWER or DeltaTable.is_deltatable(path(root, name), options)
+    }
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())
     since = {name: newer_than(last_closing(tables[name])) for name in ENDED_ON}

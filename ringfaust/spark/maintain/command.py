@@ -11,7 +11,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.spark.audit.balance import ClosedDays, TopicPositions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.lake.store import LakeError, application_of, compact
+from ringfaust.spark.lake.store import LakeError, application_of, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
@@ -53,7 +53,9 @@ def run(options: MaintainOptions) -> None:
     with console.status("starting Spark") as status, brief_errors():
         session = open_session("ringfaust maintain", options.master).newSession()
         set_unless_given(session, _SETTINGS)
-        used = _used_days(session, options.lake)
+        application = _application(session, options.lake)
+        create_tables(session, options.lake, application)  # those newer than the lake
+        used = retention.used_days(session, options.lake, WorkerConfig(application=application))
         retention.check(used, days)
         closed = _closed(session, options.lake, days)
         maintained = []
@@ -83,11 +85,11 @@ def _closed(spark: SparkSession, lake: str, days: Mapping[str, int]) -> TopicPos
     return closed
 
 
-def _used_days(spark: SparkSession, lake: str) -> dict[str, retention.UsedDays]:
+def _application(spark: SparkSession, lake: str) -> str:
     application = application_of(spark, lake)
     if application is None:
         raise LakeError(lake, "does not exist: use the folder that `ringfaust spark lake` writes")
-    return retention.used_days(spark, lake, WorkerConfig(application=application))
+    return application
 
 
 def _maintain(

@@ -26,7 +26,15 @@ from ringfaust.spark.lake import records, transitions
 from ringfaust.spark.lake.gold import closings, complete_batch
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
-from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, last_closing, read
+from ringfaust.spark.lake.tables import (
+    BRONZE,
+    OPEN_LINES,
+    QUEUE_COUNTS,
+    TABLES,
+    LakeTable,
+    last_closing,
+    read,
+)
 from ringfaust.spark.lake.views import ENDED_ON
 
 
@@ -101,6 +109,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
         LakeProgress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM)
     )
     found = {table: last_closing(spark, root, table) for table in ENDED_ON}
+    counted = F.col("batch") == last_closing(spark, root, QUEUE_COUNTS.name)
     closed = closings(found, complete_batch(progress))
     batch = F.col("batch")
     is_event = F.col("topic") == worker.topic(Role.EVENTS)
@@ -125,6 +134,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
         "messages": used("messages", batch > closed["deliveries"], batch == closed["messages"]),
         "deliveries": used("deliveries", F.lit(False), batch == closed["deliveries"]),
         "queue_minutes": used("transitions", batch > gold, batch == gold),
+        **{table.name: used(table.name, counted, counted) for table in (OPEN_LINES, QUEUE_COUNTS)},
     }
 
 

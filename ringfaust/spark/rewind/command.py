@@ -34,6 +34,7 @@ from ringfaust.spark.rewind.moment import (
     read_time,
     resolve_moments,
 )
+from ringfaust.spark.rewind.opening import BEGINNING, Opening, find_opening, lines_from
 from ringfaust.spark.rewind.whatif import check_changes, what_if
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
@@ -127,7 +128,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {', '.join(options.queue)}")
-        answers = _answers(_lines(spark, worker, options.lake), worker, queues, request)
+        answers = _Rewind(spark, worker, queues, request).answers()
     for answer in answers:
         if options.as_json:
             print(visible_json(show.as_json(answer, options.limit)))
@@ -158,43 +159,70 @@ def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataF
     return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
 
 
-def _answers(
-    lines: DataFrame, worker: WorkerConfig, queues: QueuesConfig, request: RewindRequest
-) -> list[show.RewindAnswer]:
-    """The answer for each queue, in the order in which they were named."""
-    names = list(dict.fromkeys(request.options.queue))
-    wanted = [moment for moment in (request.moment, request.to) if moment]
-    requested = [QueueMoment(name, moment) for name in names for moment in wanted]
-    resolved = resolve_moments(lines, requested, worker.topic(Role.HOP))
-    count = len(wanted)
-    moments = {name: resolved[n * count : (n + 1) * count] for n, name in enumerate(names)}
-    if count == 1 and not request.variants:
-        held = read_contents(lines, [(name, of[0]) for name, of in moments.items()])
-        return [
-            show.RewindAnswer(name, moments[name], contents=contents)
-            for name, contents in zip(names, held, strict=True)
-        ]
-    return [_answer(lines, queues, request, name, moments[name]) for name in names]
+class _Rewind:
+    """Finds the answers.
 
+    Args:
+        spark: the session.
+        worker: brokers and topics.
+        queues: the settings at the beginning of the history.
+        request: what to answer.
+    """
 
-def _answer(
-    lines: DataFrame,
-    queues: QueuesConfig,
-    request: RewindRequest,
-    queue: str,
-    moments: Sequence[ResolvedMoment],
-) -> show.RewindAnswer:
-    """What changed in a queue, or would have."""
-    limit, found = request.options.limit, dict[str, Any]()
-    if len(moments) == 2:
-        found["diffs"] = read_diff(lines, queue, moments[0], moments[1], limit)
-    if request.variants:
-        found["results"] = what_if(
-            lines,
-            queue,
-            until_then=moments[-1] if moments else None,
-            catalog=queues.catalog(),
-            variants=request.variants,
-            limit=limit,
-        )
-    return show.RewindAnswer(queue, moments, **found)
+    def __init__(
+        self,
+        spark: SparkSession,
+        worker: WorkerConfig,
+        queues: QueuesConfig,
+        request: RewindRequest,
+    ) -> None:
+        self._spark = spark
+        self._repartition_topic = worker.topic(Role.HOP)
+        self._queues = queues
+        self._request = request
+        self._lake = request.options.lake
+        self._lines = _lines(spark, worker, self._lake)
+
+    def answers(self) -> list[show.RewindAnswer]:
+        """The answer for each queue, in the order in which they were named."""
+        request = self._request
+        names = list(dict.fromkeys(request.options.queue))
+        wanted = [moment for moment in (request.moment, request.to) if moment]
+        requested = [QueueMoment(name, moment) for name in names for moment in wanted]
+        resolved = resolve_moments(self._lines, requested, self._repartition_topic)
+        count = len(wanted)
+        moments = {name: resolved[n * count : (n + 1) * count] for n, name in enumerate(names)}
+        if count == 1 and not request.variants:
+            asked = [(name, of[0]) for name, of in moments.items()]
+            lines, opening = self._lines_about(asked)
+            held = read_contents(lines, asked, opening)
+            return [
+                show.RewindAnswer(name, moments[name], contents=contents)
+                for name, contents in zip(names, held, strict=True)
+            ]
+        return [self._answer(name, moments[name]) for name in names]
+
+    def _answer(self, queue: str, moments: Sequence[ResolvedMoment]) -> show.RewindAnswer:
+        """What changed in a queue, or would have."""
+        request, found = self._request, dict[str, Any]()
+        limit = request.options.limit
+        if len(moments) == 2:
+            lines, _ = self._lines_about([(queue, moments[0])])
+            found["diffs"] = read_diff(lines, queue, moments[0], moments[1], limit)
+        if request.variants:
+            found["results"] = what_if(
+                self._lines,
+                queue,
+                until_then=moments[-1] if moments else None,
+                catalog=self._queues.catalog(),
+                variants=request.variants,
+                limit=limit,
+            )
+        return show.RewindAnswer(queue, moments, **found)
+
+    def _lines_about(self, requests: list[tuple[str, ResolvedMoment]]) -> tuple[DataFrame, Opening]:
+        """The lines that answer requests, and where they begin."""
+        if self._lake is None:
+            return self._lines, BEGINNING
+        opening = find_opening(self._spark, self._lake, requests)
+        return lines_from(self._spark, self._lake, opening), opening

@@ -7,17 +7,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from ringfaust.core.model import HELD_STATES, Counts, due_position, plain_position
+from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_position
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.rewind.messages import number_generations, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
+from ringfaust.spark.rewind.opening import BEGINNING, Opening
+
+_T = TypeVar("_T")
 
 
 class UnknownQueue(RingfaustError):
@@ -104,26 +107,58 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def read_contents(
-    lines: DataFrame, requests: Sequence[tuple[str, ResolvedMoment]]
+    lines: DataFrame,
+    requests: Sequence[tuple[str, ResolvedMoment]],
+    opening: Opening = BEGINNING,
 ) -> list[list[Contents]]:
     """The contents of rings, one for each partition that has a queue of the name.
 
     One Spark job answers all requests. Only messages that the rings held come to the driver.
 
     Args:
-        lines: result of `read_lines`.
+        lines: result of `read_lines`, or of `lines_from` the opening.
         requests: names of queues, and moments from `resolve_moments`.
+        opening: where the lines begin.
 
     Raises:
         UnknownQueue: no event up to the moment names the queue.
         TruncatedHistory: the lines do not contain the queue's first messages.
     """
+    own = _lines_by_request(lines, requests)
+    states, about = _states(own), _about_queues(own)
+    found = []
+    for number, (queue, moment) in enumerate(requests):
+        own_states = {partition: rows for (n, partition), rows in states.items() if n == number}
+        own_about = {partition: row for (n, partition), row in about.items() if n == number}
+        before = {
+            partition: counts
+            for partition, counts in opening.counts_of(queue, moment).items()
+            if partition not in own_about or not own_about[partition]["deletions"]
+        }
+        # A queue exists without messages too.
+        partitions = own_states.keys() | before.keys() or own_about.keys()
+        if not partitions:
+            raise UnknownQueue(f"no event up to {moment} names a queue {queue!r}")
+        for partition, row in own_about.items():
+            counts = before.get(partition, {})
+            before[partition] = {**counts, "refused": counts.get("refused", 0) + row["refused"]}
+        found.append([
+            _contents(queue, moment, n, own_states.get(n, ()), before[n])
+            for n in sorted(partitions)
+        ])  # fmt: skip
+    return found
+
+
+_ByPartition = dict[tuple[int, int], _T]
+"""By number of the request, and partition."""
+
+
+def _states(own: DataFrame) -> _ByPartition[list[Row]]:
+    """A row for each state: how many messages are in it, and those that are held."""
     held = F.struct(
         "sequence", "came_due_ms", "entry.id", "entry.priority", "entry.enqueued_ms",
         "entry.source", "handovers", "now.state", "now.consumer", "now.delivery", "now.due_ms",
     )  # fmt: skip
-    own = _lines_by_request(lines, requests)
-    refused = _refused(own)
     rows = (
         trace_messages(own, now=F.lit(True))
         .filter("generation = generations")
@@ -136,16 +171,24 @@ def read_contents(
         )
         .collect()
     )
-    by_request: dict[int, dict[int, list[Row]]] = {number: {} for number in range(len(requests))}
+    found: _ByPartition[list[Row]] = {}
     for row in rows:
-        by_request[row["request"]].setdefault(row["partition"], []).append(row)
-    return [
-        [_contents(*requests[number], partition, by_partition[partition],
-                   refused.get((number, partition), 0))
-         for partition in sorted(by_partition)]
-        or _without_messages(lines, *requests[number])
-        for number, by_partition in by_request.items()
-    ]  # fmt: skip
+        found.setdefault((row["request"], row["partition"]), []).append(row)
+    return found
+
+
+def _about_queues(own: DataFrame) -> _ByPartition[Row]:
+    """How often a queue was deleted, and what it has refused since its last creation (R60)."""
+    is_counted = is_refusal() & (F.col("generation") == F.col("generations"))
+    # A line that is there twice counts once.
+    refused = F.count_distinct(F.when(is_counted, F.struct("step", "raw")))
+    found = (
+        number_generations(own)
+        .groupBy("request", "partition")
+        .agg(F.max("generations").alias("deletions"), refused.alias("refused"))
+        .collect()
+    )
+    return {(row["request"], row["partition"]): row for row in found}
 
 
 def _lines_by_request(
@@ -172,47 +215,37 @@ def _lines_by_request(
     )
 
 
-def _without_messages(lines: DataFrame, queue: str, moment: ResolvedMoment) -> list[Contents]:
-    """The contents of a queue that exists but has had no message since it was last created."""
-    own = lines.filter((F.col("queue") == queue) & until(moment))
-    partitions = [row["partition"] for row in own.select("partition").distinct().collect()]
-    if not partitions:
-        raise UnknownQueue(f"no event up to {moment} names a queue {queue!r}")
-    counts = Counts().as_dict()
-    return [Contents(queue, number, moment, (), (), (), counts) for number in sorted(partitions)]
-
-
-def _refused(own: DataFrame) -> dict[tuple[int, int], int]:
-    """Number of sends the queue refused since it was last created (R60), by request, partition."""
-    refusals = number_generations(own).filter(
-        is_refusal() & (F.col("generation") == F.col("generations"))
-    )
-    refusals = refusals.select("request", "partition", "step", "raw").distinct()
-    return {
-        (row[0], row[1]): row[2]
-        for row in refusals.groupBy("request", "partition").count().collect()
-    }
-
-
 def _contents(
-    queue: str, moment: ResolvedMoment, partition: int, states: Sequence[Row], refused: int
+    queue: str,
+    moment: ResolvedMoment,
+    partition: int,
+    states: Sequence[Row],
+    before: Mapping[str, int],
 ) -> Contents:
-    total = sum(row["messages"] for row in states)
-    last = max(row["last_sequence"] for row in states)
-    if total != last or total != sum(row["entries"] for row in states):
+    """The contents of a partition's ring.
+
+    Args:
+        queue: its name.
+        moment: when.
+        partition: where.
+        states: result of `_states`.
+        before: what it had counted at the opening, with all that it has refused.
+    """
+    counts = {name: before.get(name, 0) for name in (*EXIT_EVENTS, "refused")}
+    traced = sum(row["messages"] for row in states)
+    total = traced + sum(counts[name] for name in EXIT_EVENTS)
+    last = max([row["last_sequence"] for row in states] + [before.get("last_sequence", 0)])
+    if total != last or traced != sum(row["entries"] for row in states):
         raise TruncatedHistory(
             f"queue {queue!r}, partition {partition}: there are events of {total} of its {last} "
             "messages; retention removed the first from the topic: use --lake if a lake has them"
         )
     by_state = {row["state"]: row for row in states}
-    counts = {name: 0 for name in Counts().as_dict()} | {"added": total, "refused": refused}
-    counts |= {
-        state: by_state[state]["messages"]
-        for state in (*HELD_STATES, *EXIT_EVENTS)
-        if state in by_state
-    }
-    counts["messages"] = sum(counts[state] for state in HELD_STATES)
+    for row in states:
+        counts[row["state"]] = counts.get(row["state"], 0) + row["messages"]
     held = {state: by_state[state]["held"] if state in by_state else [] for state in HELD_STATES}
+    counts["messages"] = sum(counts.get(state, 0) for state in HELD_STATES)
+    counts["added"] = total
     return Contents(
         queue,
         partition,
@@ -229,7 +262,7 @@ def _contents(
                 _held_message, sorted(held["scheduled"], key=lambda m: (m["due_ms"], m["sequence"]))
             )
         ),
-        counts,
+        {name: counts.get(name, 0) for name in (*COUNTS, "messages")},
     )
 
 
