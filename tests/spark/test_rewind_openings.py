@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -12,10 +11,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ringfaust.core.model import COUNTS
-from ringfaust.spark.lake import gold
+from ringfaust.spark.lake import counts, gold
 from ringfaust.spark.lake.queries import GoldQueries
-from ringfaust.spark.lake.tables import QUEUE_COUNTS, LakeTable, path, read
-from ringfaust.spark.rewind.contents import TruncatedHistory, read_contents
+from ringfaust.spark.lake.tables import path, read
+from ringfaust.spark.rewind.contents import TruncatedHistory, UnknownQueue, read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import AtStep, AtTime
 from ringfaust.spark.rewind.opening import BEGINNING, find_opening, lines_from
@@ -23,25 +22,23 @@ from tests.spark.batched_lake import BatchedLake
 from tests.spark.rewind_log import DAY_MS, QUEUES, RecordedHistory
 
 DAYS, A_DAY, A_BATCH = 3, 400, 200
-NO_COUNTS = dict.fromkeys(COUNTS, 0)
-"""Of a queue that has lines, but does not exist."""
 
 
 def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
     """Write a history in batches. The first of each day closes the day before.
 
-    Each closing is interrupted between its last two tables, and done again.
+    Each closing is interrupted before its last table, and done again.
     """
     interrupted = set()
-    append = GoldQueries.append
+    write = counts.write
 
-    def fail_once(self: GoldQueries, query: str, table: LakeTable, batch: int, **more: Any) -> None:
-        if table is QUEUE_COUNTS and batch not in interrupted:
+    def fail_once(queries: GoldQueries, batch: int) -> None:
+        if batch not in interrupted:
             interrupted.add(batch)
             raise RuntimeError("power cut")
-        append(self, query, table, batch, **more)
+        write(queries, batch)
 
-    with patch.object(GoldQueries, "append", fail_once):
+    with patch.object(counts, "write", fail_once):
         for start in range(0, DAYS * A_DAY, A_BATCH):
             batches = recorded.batches[start : start + A_BATCH]
             values = ["\n".join(lines).encode() for lines in batches if lines]
@@ -79,9 +76,8 @@ def test_each_closing_has_the_counts_of_the_queues(
     assert len({row["batch"] for row in rows}) == DAYS - 1
     assert len(rows) >= (DAYS - 1) * (len(QUEUES) - 1)
     for row in rows:
-        answer = recorded.held.get((row["queue"], row["step"]), {"counts": NO_COUNTS})
-        counts = {name: answer["counts"][name] for name in COUNTS}
-        assert {name: row[name] for name in COUNTS} == counts
+        answer = recorded.held[row["queue"], row["step"]]["counts"]
+        assert {name: row[name] for name in COUNTS} == {name: answer[name] for name in COUNTS}
         assert recorded.steps_until[row["time_ms"]] >= row["step"]
 
 
@@ -94,8 +90,8 @@ def test_the_contents_after_a_closing_equal_those_of_the_core(
         opening = find_opening(lake.spark, lake.root, asked)
         ((contents,),) = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
         assert contents.answer() == recorded.held[queue, step]
-        batches.add(opening.batch)
-    assert len(batches) >= DAYS - 1
+        batches |= {row["batch"] for row in opening.rows}
+    assert len(batches) == DAYS - 1
 
 
 def test_several_queues_at_a_time_have_one_opening(
@@ -104,7 +100,7 @@ def test_several_queues_at_a_time_have_one_opening(
     time_ms = sorted(recorded.steps_until)[-5]
     asked = [(queue, AtTime(time_ms)) for queue in QUEUES]
     opening = find_opening(lake.spark, lake.root, asked)
-    assert opening.batch == (DAYS - 1) * A_DAY // A_BATCH
+    assert {row["batch"] for row in opening.rows} == {(DAYS - 1) * A_DAY // A_BATCH}
     found = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
     step = recorded.steps_until[time_ms]
     assert [one.answer() for (one,) in found] == [recorded.held[queue, step] for queue in QUEUES]
@@ -125,7 +121,7 @@ def test_a_diff_after_a_closing_is_that_of_the_whole_history(
     first, second = (recorded.steps[2 * A_DAY + more] for more in (210, 270))
     for queue in ("plain", "mixed"):
         opening = find_opening(lake.spark, lake.root, [(queue, AtStep(0, first))])
-        assert opening.batch > 0
+        assert opening.rows
         lines = lines_from(lake.spark, lake.root, opening)
         moments = (AtStep(0, first), AtStep(0, second))
         (found,) = read_diff(lines, queue, *moments, 10_000)
@@ -133,13 +129,32 @@ def test_a_diff_after_a_closing_is_that_of_the_whole_history(
         assert found.changes
 
 
-def test_days_before_a_closing_are_not_needed(lake: BatchedLake, recorded: RecordedHistory) -> None:
-    """Last: it deletes them."""
+def test_an_opening_needs_fewer_lines(lake: BatchedLake, recorded: RecordedHistory) -> None:
     asked = [("plain", AtStep(0, recorded.steps[-1]))]
     opening = find_opening(lake.spark, lake.root, asked)
+    plain = "queue = 'plain'"
+    needed = lines_from(lake.spark, lake.root, opening).filter(plain)
+    held = recorded.held["plain", opening.rows[0]["step"]]["counts"]["messages"]
+    earlier = needed.filter(f"step <= {opening.rows[0]['step']} AND event = 'added'")
+    assert held <= earlier.count() < 3 * QUEUES["plain"]["ring_size"]
+
+
+def test_lines_that_a_retention_has_deleted_are_missed_only_if_they_are_needed(
+    lake: BatchedLake, recorded: RecordedHistory
+) -> None:
+    """Last: it deletes them."""
     transitions = DeltaTable.forPath(lake.spark, path(lake.root, "transitions"))
-    transitions.delete(f"batch <= {opening.batch}")
-    ((contents,),) = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
+    transitions.delete("date < DATE '1970-01-03'")
+    whole = read(lake.spark, lake.root, "transitions")
+    later = [("plain", AtStep(0, recorded.steps[-1]))]
+    opening = find_opening(lake.spark, lake.root, later)
+    ((contents,),) = read_contents(lines_from(lake.spark, lake.root, opening), later, opening)
     assert contents.answer() == recorded.held["plain", recorded.steps[-1]]
     with pytest.raises(TruncatedHistory):
-        read_contents(read(lake.spark, lake.root, "transitions"), asked)
+        read_contents(whole, later)
+
+    deleted = [("plain", AtStep(0, recorded.steps[2 * A_DAY - 5]))]
+    opening = find_opening(lake.spark, lake.root, deleted)
+    assert opening == BEGINNING, "the lines since the closing before are gone"
+    with pytest.raises((TruncatedHistory, UnknownQueue)):
+        read_contents(lines_from(lake.spark, lake.root, opening), deleted, opening)

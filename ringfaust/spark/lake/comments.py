@@ -20,7 +20,6 @@ TABLES = {
     "queues": "A row for each queue, as it is now.",
     "scheduled": "A row for each message that waits for its time now.",
     "deletions": "A row for each deletion of a queue.",
-    "open_lines": "A row for each line that decides about a message held at a closing.",
     "queue_counts": "A row for each queue and closing, with its counts until then.",
 }
 _EVENTS = {
@@ -87,15 +86,15 @@ _OF = {
     "records": _RECORD,
     "quarantine": _RECORD,
     "queue_minutes": _COUNTS,
-    "open_lines": {"batch": "the batch of the closing", "date": "the last day that it closes"},
     "queue_counts": {
         **{name: f"the number of messages that are {name}" for name in HELD_STATES},
         **{name: f"the number of events `{name}` since its creation" for name in EXIT_EVENTS},
         "added": "the number of messages that have entered since its creation",
         "refused": "the number of messages that it has refused since its creation",
         "last_sequence": "the sequence of its last message",
-        "step": "the last step with a line about it",
-        "time_ms": "when that was, in ms since 1970",
+        "oldest_sequence": "the sequence of the oldest message that it holds; null: it holds none",
+        "step": "the last step of its partition that the closing contains",
+        "time_ms": "the time of the last line that the closing contains, in ms since 1970",
         "batch": "the batch of the closing",
         "date": "the last day that it closes",
     },

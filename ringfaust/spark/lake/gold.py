@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.spark.lake import minutes, openings
+from ringfaust.spark.lake import counts, minutes
 from ringfaust.spark.lake.queries import GoldQueries
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import DELETIONS, TABLES
@@ -121,7 +121,7 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
 
 
 def close(queries: GoldQueries, batch: int) -> None:
-    """Bring messages and deliveries up to a batch, and keep what is open then.
+    """Bring messages and deliveries up to a batch, and keep the counts.
 
     Args:
         queries: run its queries.
@@ -133,4 +133,4 @@ def close(queries: GoldQueries, batch: int) -> None:
         if after < batch:
             rows = closing_of(table, queries.name_of, after, batch)
             queries.append(rows, TABLES[table], batch, replace=f"{ended_on} IS NULL")
-    openings.write(queries, batch)
+    counts.write(queries, batch)

@@ -215,20 +215,6 @@ DELETIONS = LakeTable(
     "gold/deletions",
     _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
 )
-OPEN_LINES = LakeTable(
-    "open_lines",
-    "gold/open_lines",
-    StructType(
-        [
-            *_columns((_INT, "partition"), (_LONG, "offset"), (_INT, "line")),
-            *LINE,
-            *_columns(*_BATCH_AND_DATE),
-        ]
-    ),
-    ("date",),
-    ("partition", "queue", "sequence", "batch"),
-    ("queue", "sequence"),
-)
 QUEUE_COUNTS = LakeTable(
     "queue_counts",
     "gold/queue_counts",
@@ -237,7 +223,7 @@ QUEUE_COUNTS = LakeTable(
         (_TEXT, "queue"),
         (_LONG, "life"),
         (_LONG, " ".join(COUNTS)),
-        (_LONG, "last_sequence step time_ms"),
+        (_LONG, "last_sequence oldest_sequence step time_ms"),
         *_BATCH_AND_DATE,
     ),
     ("date",),
@@ -247,7 +233,7 @@ TABLES = {
     table.name: table
     for table in (
         BRONZE, TRANSITIONS, RECORDS, QUARANTINE, MESSAGES, DELIVERIES, QUEUE_MINUTES, QUEUES,
-        SCHEDULED, DELETIONS, OPEN_LINES, QUEUE_COUNTS,
+        SCHEDULED, DELETIONS, QUEUE_COUNTS,
     )
 }  # fmt: skip
 """All tables by name."""

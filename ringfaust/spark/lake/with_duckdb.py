@@ -9,11 +9,9 @@ from weakref import WeakSet
 import duckdb
 from deltalake import DeltaTable
 
-from ringfaust.spark.lake.tables import OPEN_LINES, QUEUE_COUNTS, TABLES, path
+from ringfaust.spark.lake.tables import QUEUE_COUNTS, TABLES, path
 from ringfaust.spark.lake.views import DUCKDB, ENDED_ON, VIEWS, newer_than, view
 
-_NEWER = (OPEN_LINES.name, QUEUE_COUNTS.name)
-"""A lake that an older version has written lacks these tables."""
 _open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
 
@@ -45,10 +43,10 @@ def open_duckdb(
     # Days and hours are UTC's: in another zone, date_trunc would cut the lake's days in two.
     connection.execute("SET TimeZone = 'UTC'")
     options = None if storage_options is None else dict(storage_options)
-    tables = {
+    tables = {  # a lake that an older version has written has no counts
         name: DeltaTable(path(root, name), storage_options=options)
         for name in TABLES
-        if name not in _NEWER or DeltaTable.is_deltatable(path(root, name), options)
+        if name != QUEUE_COUNTS.name or DeltaTable.is_deltatable(path(root, name), options)
     }
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())

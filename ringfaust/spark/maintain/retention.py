@@ -28,7 +28,6 @@ from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import (
     BRONZE,
-    OPEN_LINES,
     QUEUE_COUNTS,
     TABLES,
     LakeTable,
@@ -134,7 +133,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
         "messages": used("messages", batch > closed["deliveries"], batch == closed["messages"]),
         "deliveries": used("deliveries", F.lit(False), batch == closed["deliveries"]),
         "queue_minutes": used("transitions", batch > gold, batch == gold),
-        **{table.name: used(table.name, counted, counted) for table in (OPEN_LINES, QUEUE_COUNTS)},
+        "queue_counts": used("queue_counts", F.lit(False), counted),
     }
 
 

@@ -125,7 +125,7 @@ def read_contents(
         TruncatedHistory: the lines do not contain the queue's first messages.
     """
     own = _lines_by_request(lines, requests)
-    states, about = _states(own), _about_queues(own)
+    states, about = _states(own, opening), _about_queues(own)
     found = []
     for number, (queue, moment) in enumerate(requests):
         own_states = {partition: rows for (n, partition), rows in states.items() if n == number}
@@ -136,7 +136,8 @@ def read_contents(
             if partition not in own_about or not own_about[partition]["deletions"]
         }
         # A queue exists without messages too.
-        partitions = own_states.keys() | before.keys() or own_about.keys()
+        used = own_states.keys() | {n for n, counts in before.items() if counts["last_sequence"]}
+        partitions = used or before.keys() | own_about.keys()
         if not partitions:
             raise UnknownQueue(f"no event up to {moment} names a queue {queue!r}")
         for partition, row in own_about.items():
@@ -153,8 +154,12 @@ _ByPartition = dict[tuple[int, int], _T]
 """By number of the request, and partition."""
 
 
-def _states(own: DataFrame) -> _ByPartition[list[Row]]:
-    """A row for each state: how many messages are in it, and those that are held."""
+def _states(own: DataFrame, opening: Opening) -> _ByPartition[list[Row]]:
+    """A row for each state: how many messages are in it, and those that are held.
+
+    Messages that had ended at the opening do not count again.
+    """
+    is_held = F.col("now.state").isin(*HELD_STATES)
     held = F.struct(
         "sequence", "came_due_ms", "entry.id", "entry.priority", "entry.enqueued_ms",
         "entry.source", "handovers", "now.state", "now.consumer", "now.delivery", "now.due_ms",
@@ -162,12 +167,13 @@ def _states(own: DataFrame) -> _ByPartition[list[Row]]:
     rows = (
         trace_messages(own, now=F.lit(True))
         .filter("generation = generations")
+        .filter(is_held | ~opening.has_counted(F.col("now.step")))
         .groupBy("request", "partition", F.col("now.state").alias("state"))
         .agg(
             F.count("*").alias("messages"),
             F.count("entry").alias("entries"),
             F.max("sequence").alias("last_sequence"),
-            F.collect_list(F.when(F.col("now.state").isin(*HELD_STATES), held)).alias("held"),
+            F.collect_list(F.when(is_held, held)).alias("held"),
         )
         .collect()
     )

@@ -5,44 +5,70 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.spark.lake.tables import OPEN_LINES, QUEUE_COUNTS, TRANSITIONS, read
+from ringfaust.spark.lake.tables import QUEUE_COUNTS, TRANSITIONS, read
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A closing of the lake, and what the queues had counted by then."""
+    """A closing of the lake."""
 
-    batch: int
-    """The last batch that it contains; -1: there was no closing, and all lines are needed."""
-    counts: Mapping[tuple[str, int], Mapping[str, Any]]
-    """The rows of `queue_counts` by queue and partition."""
+    rows: Sequence[Row]
+    """Rows of `queue_counts`; none: the beginning of the history."""
 
     def counts_of(self, queue: str, moment: ResolvedMoment) -> dict[int, Mapping[str, Any]]:
         """A queue's rows by partition, or that of the moment's partition."""
         return {
-            partition: counts
-            for (name, partition), counts in self.counts.items()
-            if name == queue and (not isinstance(moment, AtStep) or partition == moment.partition)
+            row["partition"]: row.asDict()
+            for row in self.rows
+            if row["queue"] == queue
+            and (not isinstance(moment, AtStep) or row["partition"] == moment.partition)
         }
 
+    def needs(self) -> Column:
+        """Whether a line of these queues is later, or about a message that may have been held."""
+        step, sequence = F.col("step"), F.col("sequence")
+        others = F.lit(True)
+        needed = []
+        for row in self.rows:
+            others &= ~_is_of(row)
+            later = step > row["step"]
+            if row["oldest_sequence"] is not None:
+                later |= (step > row["life"]) & (sequence >= row["oldest_sequence"])
+            needed.append(_is_of(row) & later)
+        return reduce(or_, needed, others)
 
-BEGINNING = Opening(-1, {})
+    def has_counted(self, ended: Column) -> Column:
+        """Whether a message that ended in this step is in the counts."""
+        return reduce(
+            or_, (_is_of(row) & (ended <= row["step"]) for row in self.rows), F.lit(False)
+        )
+
+
+def _is_of(row: Row) -> Column:
+    own: Column = (F.col("partition") == row["partition"]) & (F.col("queue") == row["queue"])
+    return own
+
+
+BEGINNING = Opening(())
 """Before the first line."""
 
 
 def find_opening(
     spark: SparkSession, root: str, requests: Sequence[tuple[str, ResolvedMoment]]
 ) -> Opening:
-    """The last closing that has each of these queues, and no line about it after its moment.
+    """The last closing that has each of these queues, and no line after the moments.
 
-    The driver gets a row for each of the queues and closings.
+    The table must still have the day of the closing, and so all lines since. The driver gets a row
+    for each of the queues and closings.
 
     Args:
         spark: the session.
@@ -54,37 +80,26 @@ def find_opening(
         rows = read(spark, root, QUEUE_COUNTS.name).filter(F.col("queue").isin(*queues)).collect()
     except AnalysisException:  # the lake is older than this table
         return BEGINNING
-    closings: dict[int, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    first = read(spark, root, TRANSITIONS.name).agg(F.min("date")).collect()[0][0]
+    closings: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        closings[row["batch"]][row["queue"]].append(row)
-    usable = (
-        batch
-        for batch, found in closings.items()
-        if all(_is_before(found[queue], moment) for queue, moment in requests)
-    )
-    batch = max(usable, default=-1)
-    return Opening(
-        batch,
-        {
-            (queue, row["partition"]): row.asDict()
-            for queue, found in closings[batch].items()
-            for row in found
-        },
-    )
+        if row["date"] >= first:
+            closings[row["batch"]].append(row)
+    for _, found in sorted(closings.items(), reverse=True):
+        if all(_is_before(found, *request) for request in requests):
+            return Opening(found)
+    return BEGINNING
 
 
-def _is_before(rows: Sequence[Row], moment: ResolvedMoment) -> bool:
-    """Whether a queue's rows of a closing say that it contains no line after the moment."""
+def _is_before(rows: Sequence[Row], queue: str, moment: ResolvedMoment) -> bool:
+    """Whether a closing has the queue, and no line of its partitions after the moment."""
+    own = [row for row in rows if row["queue"] == queue]
     if isinstance(moment, AtStep):
-        own = [row for row in rows if row["partition"] == moment.partition]
+        own = [row for row in own if row["partition"] == moment.partition]
         return bool(own) and own[0]["step"] <= moment.step
-    return bool(rows) and all(row["time_ms"] <= moment.time_ms for row in rows)
+    return bool(own) and all(row["time_ms"] <= moment.time_ms for row in own)
 
 
 def lines_from(spark: SparkSession, root: str, opening: Opening) -> DataFrame:
-    """The lines about what was open at a closing, and all lines since then."""
-    since = read(spark, root, TRANSITIONS.name).filter(F.col("batch") > opening.batch)
-    if opening is BEGINNING:
-        return since
-    held = read(spark, root, OPEN_LINES.name).filter(F.col("batch") == opening.batch)
-    return since.unionByName(held, allowMissingColumns=True)
+    """The lines that a rewind from a closing needs, and those of other queues."""
+    return read(spark, root, TRANSITIONS.name).filter(opening.needs())
