@@ -52,6 +52,10 @@ class NoRevision(RingfaustError):
     """The log does not have this revision (any more). `ringfaust history` lists what it has."""
 
 
+class NothingApplied(NoRevision):
+    """No worker runs, and nothing was applied yet: workers begin with their queues.yaml."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownDifference:
     """An entry that differs, as `diff` and `apply` print it."""
@@ -168,7 +172,16 @@ def apply(
         )
         return found, applied
 
-    found, applied = with_application(worker, act, needs_worker=False)
+    try:
+        found, applied = with_application(worker, act, needs_worker=False)
+    except NothingApplied as nothing:
+        if revision is not None:
+            raise
+        if as_json:
+            print_json(AppliedRevision(0, [], [], []))
+        else:
+            say(str(nothing))
+        return
     if as_json:
         print_json(
             AppliedRevision(
@@ -270,7 +283,7 @@ async def _look(
     used, job = await _used(admin, worker)
     revisions = await admin.history() if not used or revision is not None else []
     if not used and not revisions:
-        raise NoRevision(
+        raise NothingApplied(
             "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
         )
     wanted = queues if revision is None else _content(revision, revisions, worker)

@@ -1,10 +1,11 @@
-"""What the chart does, played by processes: a rolling update, and the job of `helm upgrade`."""
+"""What the chart does, played by processes: the job of `helm upgrade`, then a rolling update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,31 +30,44 @@ def is_ready(worker: Worker) -> bool:
     return " INFO ready: " in worker.log_text().rpartition("--- start\n")[2]
 
 
-async def test_a_rolling_update_goes_on_past_a_spare_worker_and_loses_nothing(
+async def test_a_release_is_applied_and_rolled_out_past_a_spare_worker_and_loses_nothing(
     app: Application,
 ) -> None:
-    """R124: with one partition, one of two workers is spare, whichever has just started."""
+    """R124, R128: both files change at once. With one partition, one of two workers is spare,
+    whichever has just started."""
     workers = [app.new_worker(), app.new_worker()]
     for worker in workers:
         await until(partial(is_ready, worker), 60, "it is ready")
     spare = [each for each in workers if "ready: no partition is assigned" in each.log_text()]
     assert len(spare) == 1
+    names = ("worker.yaml", "queues.yaml")
+    before = [yaml.safe_load((app.config_dir / name).read_text()) for name in names]
+    after = [
+        before[0] | {"failover_after_ms": 5_000},
+        before[1] | {"queues": QUEUES | {"new": {"ring_size": 1}}},
+    ]
     sent: list[str] = []
     async with client_of(app) as client:
-        settings = yaml.safe_load((app.config_dir / "worker.yaml").read_text())
-        app.write("worker.yaml", settings | {"failover_after_ms": 5_000})
-        for number, worker in enumerate(reversed(workers)):  # as a StatefulSet does it
-            more = some(f"{'ab'[number]}", 50)
-            await client.send(app.inputs[0], more, "q")
-            sent += more
-            assert await app.stop(worker) == []
-            worker.start()
-            await until(partial(is_ready, worker), 60, "it is ready")
-            await client.until_ready("q", *sent)
-        queues = yaml.safe_load((app.config_dir / "queues.yaml").read_text())
-        app.write("queues.yaml", queues | {"queues": QUEUES | {"new": {"ring_size": 1}}})
-        job = ("apply", "--yes", "--by", "helm shop", "--message", "revision 2 of the release")
-        assert "revision 1 is in effect in partition 0" in await run(app, *job)
+
+        async def release(number: int, files: list[dict[str, Any]]) -> None:
+            for name, content in zip(names, files, strict=True):
+                app.write(name, content)
+            text = f"revision {number + 1} of the release"
+            job = ("apply", "--yes", "--by", "helm shop", "--message", text)
+            assert f"revision {number} is in effect in partition 0" in await run(app, *job)
+            for worker in reversed(workers):  # as a StatefulSet does it
+                more = some(f"{number}-{worker.number}-", 50)
+                await client.send(app.inputs[0], more, "q")
+                sent.extend(more)
+                assert await app.stop(worker) == []
+                worker.start()
+                await until(partial(is_ready, worker), 60, "it is ready")
+                await client.until_ready("q", *sent)
+
+        await release(1, after)
         await client.send(app.inputs[0], some("n", 3), "new")
         await client.until_ready("new", "n2")
+        await release(2, before)  # `helm rollback`
+        await client.send(app.inputs[0], some("m", 2), "new")
+        await client.until_ready("new", "n2", "m0", "m1")
         await all_came_once(app, client, "q", "new")

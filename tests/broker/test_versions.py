@@ -218,3 +218,21 @@ async def test_a_worker_that_is_too_old_is_refused_by_name_and_touches_nothing(
     assert f"is too old: application {name} uses feature level {levels.NEWEST + 1}" in refused
     assert not [*app.folder.glob("data*/partition-*")]
     assert "is too old" in await run(app, "doctor", expect=1)
+
+
+async def test_another_queues_yaml_comes_together_with_this_version(
+    app: Application, topic: str, released: tuple[str, Path]
+) -> None:
+    """R128: as the chart does it. `apply` of this version asks workers of the last one, which have
+    never had any, and then they are replaced one by one and read the new file."""
+    _, old = released
+    workers = [started(app, old), started(app, old)]
+    for worker in workers:
+        await until_ready(worker)
+    content = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
+    app.write("queues.yaml", {**content, "queues": {**QUEUES["queues"], "late": {"ring_size": 2}}})
+    assert "revision 1 is in effect in partitions 0-3" in await run(app, "apply", "--yes")
+    for worker in workers:
+        await change(app, worker, None)
+    await until_status(app, [__version__] * 2, expect=1)
+    assert "nothing differs from revision 1" in await run(app, "diff")

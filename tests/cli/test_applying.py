@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ringfaust.cli import applying
 from ringfaust.cli.applying import WrongRoutes
+from ringfaust.cli.main import main
 from ringfaust.client import NoAnswer
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.topics import TopicProblem
@@ -31,6 +35,7 @@ class World:
         self.members: list[str] = []
         self.job: JobOwner | None = None
         self.answers = True
+        self.revisions = [USED[0]]
         self.problems: list[TopicProblem] = []
         self.too_old: list[str] = []
         self.admin: Any = self
@@ -44,6 +49,10 @@ class World:
         async def upgrade(*_: object) -> Any:
             return SimpleNamespace(too_old=self.too_old)
 
+        def with_application(worker: WorkerConfig, act: Any, **_: object) -> Any:
+            return asyncio.run(act(self, worker))
+
+        monkeypatch.setattr(applying, "with_application", with_application)
         monkeypatch.setattr("ringfaust.cli.upgrade.look", upgrade)
         monkeypatch.setattr("ringfaust.kafka.admin.open_admin", self._open)
         monkeypatch.setattr("ringfaust.kafka.changelog_owner.changelog_ends", changelog_ends)
@@ -65,7 +74,7 @@ class World:
         return USED
 
     async def history(self) -> list[Configuration]:
-        return [USED[0]]
+        return self.revisions
 
     async def look(self, **route: str) -> Any:
         wanted = QueuesConfig.model_validate({**BEFORE, "routes": [{**ROUTE, **route}]})
@@ -122,3 +131,18 @@ async def test_a_worker_of_0_2_0_is_not_given_other_routes(world: World) -> None
     looked = await world.look()
     with pytest.raises(WrongRoutes, match=r"host-1 \(0.2.0\) take other routes only when"):
         await applying._check_routes(looked, world.admin, WORKER)
+
+
+def test_before_the_first_start_there_is_nothing_to_apply(world: World) -> None:
+    """The chart's job runs before the workers: after an installation that failed, for example."""
+    world.revisions = []
+    done = CliRunner().invoke(main, ["apply", "--yes"])
+    assert done.exit_code == 0, done.output
+    assert "nothing was applied yet: start the workers with this queues.yaml" in done.stdout
+    shown = CliRunner().invoke(main, ["apply", "--yes", "--json"])
+    assert json.loads(shown.stdout) == {
+        "revision": 0, "differences": [], "partitions": [], "waiting": [],
+    }  # fmt: skip
+    for command in (["apply", "--yes", "--revision", "1"], ["diff"]):
+        refused = CliRunner().invoke(main, command)
+        assert refused.exit_code == 2 and "nothing was applied yet" in refused.output

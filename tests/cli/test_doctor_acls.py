@@ -1,4 +1,4 @@
-"""`ringfaust doctor` before brokers with ACLs: what is missing, and that the remedies suffice."""
+"""Brokers with ACLs: what `ringfaust doctor` says is missing, and what `ringfaust apply` needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.admin import CreateAclsRequest
 from typer.testing import CliRunner
@@ -18,7 +19,9 @@ from ringfaust.cli.main import main
 from ringfaust.cli.permissions import Operation
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
+from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import run
 from tests.chaos.harness import Application, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -91,16 +94,20 @@ def app(strict: StrictBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Its topics exist; its user may do nothing yet."""
     monkeypatch.setenv("RINGS_PASSWORD", PASSWORD)
     queues = {
-        "routes": [{"topic": "strict-in", "queue": "q", "hop": "always"}],
+        "routes": [{"topic": f"in-{tmp_path.name}", "queue": "q", "hop": "always"}],
         "queues": {"q": {}},
     }
     security = {
         "protocol": "SASL_PLAINTEXT", "username": USER, "password_env": "RINGS_PASSWORD",
     }  # fmt: skip
     app = Application(tmp_path / "app", strict.strict, queues, partitions=1, security=security)
+    create_its_topics(strict, app)
+    return app
+
+
+def create_its_topics(strict: StrictBroker, app: Application) -> None:
     open_door = {"bootstrap_servers": strict.bootstrap_servers, "security": {}}
     asyncio.run(create_topics(*load(app.config_dir, **open_door)))
-    return app
 
 
 def doctor(app: Application) -> list[dict[str, str]]:
@@ -127,7 +134,7 @@ async def test_what_acls_lack_is_named_and_the_remedies_let_a_worker_run(
     acls = [each for each in await asyncio.to_thread(doctor, app) if each["check"] == "acls"]
     texts = {each["text"] for each in acls}
     assert f"this user lacks Write, Describe, DescribeConfigs on topic {app.topic('dead')}" in texts
-    assert "this user lacks Read, Describe, DescribeConfigs on topic strict-in" in texts
+    assert f"this user lacks Read, Describe, DescribeConfigs on topic {app.inputs[0]}" in texts
     group = app.worker_config.application
     assert f"this user lacks Read, Describe on group {group}" in texts
     assert {each["level"] for each in acls} == {"fail"}
@@ -148,3 +155,49 @@ async def test_what_acls_lack_is_named_and_the_remedies_let_a_worker_run(
         )
     finally:
         worker.stop()
+
+
+def of_an_operator(app: Application, *inputs: str) -> list[Acl]:
+    """What docs/operations.md lists for who runs `ringfaust apply` while workers run."""
+    name = app.worker_config.application
+    ours = {role: app.topic(role) for role in Role if role is not Role.PRODUCER}
+    topics = [
+        *((ours[role], Operation.READ) for role in (Role.REPLIES, Role.CONFIGURATION, Role.STATUS)),
+        *((ours[role], Operation.WRITE) for role in (Role.CONTROL, Role.CONFIGURATION)),
+        *((topic, Operation.DESCRIBE) for topic in (*ours.values(), *inputs)),
+        *((topic, Operation.DESCRIBE_CONFIGS) for topic in (*ours.values(), *inputs)),
+    ]
+    return [
+        *(Acl(TOPIC, topic, operation) for topic, operation in topics),
+        Acl(GROUP, name, Operation.DESCRIBE),
+        *(
+            Acl(TRANSACTIONAL_ID, f"{name}-apply/configuration", operation)
+            for operation in (Operation.WRITE, Operation.DESCRIBE)
+        ),
+    ]
+
+
+async def test_the_rights_that_operations_lists_suffice_for_apply(
+    strict: StrictBroker, app: Application, tmp_path: Path
+) -> None:
+    """The worker of this test may do anything, so that the rights are the operator's alone."""
+    before = yaml.safe_load((app.config_dir / "queues.yaml").read_text())
+    name = app.worker_config.application
+    free = Application(
+        tmp_path / "free", strict.bootstrap_servers, before, partitions=1, application=name
+    )
+    worker = free.new_worker()
+    try:
+        await until(worker.has_connected, 60, "the worker runs")
+        new = f"new-{tmp_path.name}"
+        route = {"topic": new, "queue": "q", "hop": "always"}
+        app.write("queues.yaml", {**before, "routes": [*before["routes"], route]})
+        await asyncio.to_thread(create_its_topics, strict, app)
+        await strict.allow(of_an_operator(app, *app.inputs, new))
+        assert "revision 1 is in effect in partition 0" in await run(app, "apply", "--yes")
+        assert await free.stop(worker) == []
+        app.write("queues.yaml", before)
+        await strict.allow([Acl(TOPIC, app.topic("changelog"), Operation.READ)])
+        assert "revision 2 is in the log" in await run(app, "apply", "--yes")
+    finally:
+        free.end()

@@ -100,23 +100,39 @@ def test_the_values_of_the_chart_are_valid() -> None:
     QueuesConfig.model_validate(values["queues"])
 
 
-def rendered(*options: str) -> dict[str, Any]:
-    """What the chart makes of its values, by kind."""
+def everything_rendered(*options: str) -> list[dict[str, Any]]:
+    """What the chart makes of its values."""
     try:
         done = render(*options)
     except Missing as missing:
         pytest.skip(str(missing))
     assert done.returncode == 0, done.stderr
-    return {each["kind"]: each for each in yaml.safe_load_all(done.stdout)}
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def hook_of(resource: dict[str, Any]) -> str | None:
+    found: dict[str, str] = resource["metadata"].get("annotations", {})
+    return found.get("helm.sh/hook")
+
+
+def rendered(*options: str) -> dict[str, Any]:
+    """What the chart installs, by kind."""
+    return {each["kind"]: each for each in everything_rendered(*options) if not hook_of(each)}
+
+
+def before_a_change(*options: str) -> dict[str, Any]:
+    """What the chart starts before it changes anything else, by kind."""
+    hooks = [each for each in everything_rendered(*options) if hook_of(each)]
+    assert {hook_of(each) for each in hooks} == {"pre-upgrade,pre-rollback"}
+    return {each["kind"]: each for each in hooks}
 
 
 def test_another_queue_is_applied_and_restarts_no_worker() -> None:
-    before, after = rendered(), rendered("--set", "queues.queues.orders.ring_size=5")
+    other = ("--set", "queues.queues.orders.ring_size=5")
+    before, after = rendered(), rendered(*other)
     assert before["ConfigMap"] != after["ConfigMap"]
     assert before["StatefulSet"] == after["StatefulSet"]
-    job = after["Job"]
-    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade"
-    pod = job["spec"]["template"]
+    pod = before_a_change(*other)["Job"]["spec"]["template"]
     (apply,) = pod["spec"]["containers"]
     assert apply["args"][0] == "apply" and "--yes" in apply["args"]
     _parses(apply["args"])
@@ -124,6 +140,30 @@ def test_another_queue_is_applied_and_restarts_no_worker() -> None:
     assert mounted == {each["name"] for each in pod["spec"]["volumes"]}
     wanted = after["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]
     assert not wanted.items() <= pod["metadata"]["labels"].items(), "it counts as a worker"
+
+
+def files_of(pod: dict[str, Any]) -> str:
+    """The ConfigMap from which a pod has its files."""
+    (found,) = [each["configMap"]["name"] for each in pod["spec"]["volumes"] if "configMap" in each]
+    return str(found)
+
+
+def test_a_change_is_applied_before_the_workers_get_its_files() -> None:
+    """The ConfigMap of the workers is still the one before: the job has the new files itself."""
+    other = ("--set", "queues.queues.orders.ring_size=5,worker.failover_after_ms=5000")
+    now, first = rendered(*other), before_a_change(*other)
+    files, job = first["ConfigMap"], first["Job"]
+    assert files_of(job["spec"]["template"]) == files["metadata"]["name"]
+    assert files_of(now["StatefulSet"]["spec"]["template"]) == now["ConfigMap"]["metadata"]["name"]
+    assert files["metadata"]["name"] != now["ConfigMap"]["metadata"]["name"]
+    assert files["data"] == now["ConfigMap"]["data"]
+    QueuesConfig.model_validate(yaml.safe_load(files["data"]["queues.yaml"]))
+    weights = [
+        int(each["metadata"]["annotations"].get("helm.sh/hook-weight", 0)) for each in (files, job)
+    ]
+    assert weights[0] < weights[1], "the job would wait for its files"
+    policy = files["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    assert policy == "before-hook-creation"
 
 
 def test_another_setting_of_the_worker_restarts_the_workers() -> None:

@@ -32,6 +32,13 @@ volumeMounts:
   - {name: tls, mountPath: /etc/ringfaust-tls, readOnly: true}
   {{- end }}
 {{- end }}
+{{- define "ringfaust.files" -}}
+worker.yaml: |
+  {{- toYaml .Values.worker | nindent 2 }}
+queues.yaml: |
+  {{- toYaml .Values.queues | nindent 2 }}
+{{- end }}
+{{- /* `files`: the name of the ConfigMap with the files; `root`: what the other templates have. */ -}}
 {{- define "ringfaust.pod" -}}
 securityContext:
   runAsNonRoot: true
@@ -42,22 +49,22 @@ securityContext:
 volumes:
   - name: config
     configMap:
-      name: {{ include "ringfaust.name" . }}
+      name: {{ .files }}
   - name: tmp
     emptyDir: {sizeLimit: 64Mi}
-  {{- with .Values.tlsSecret }}
+  {{- with .root.Values.tlsSecret }}
   - name: tls
     secret:
       secretName: {{ . }}
       defaultMode: 0440
   {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .root.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .root.Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
+{{- with .root.Values.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
