@@ -31,6 +31,7 @@ class World:
         self.members: list[str] = []
         self.job: JobOwner | None = None
         self.answers = True
+        self.earlier: list[Configuration] = []
         self.problems: list[TopicProblem] = []
         self.too_old: list[str] = []
         self.admin: Any = self
@@ -65,7 +66,7 @@ class World:
         return USED
 
     async def history(self) -> list[Configuration]:
-        return [USED[0]]
+        return [*self.earlier, USED[0]]
 
     async def look(self, **route: str) -> Any:
         wanted = QueuesConfig.model_validate({**BEFORE, "routes": [{**ROUTE, **route}]})
@@ -102,6 +103,17 @@ async def test_workers_that_do_not_answer_are_no_stopped_job(world: World) -> No
     world.members, world.job, world.answers = ["one"], JOB, False
     with pytest.raises(NoAnswer):
         await world.look()
+
+
+@pytest.mark.parametrize("hop", ["never", "always"])
+async def test_a_topic_that_had_the_other_hop_in_an_earlier_revision_needs_a_stop(
+    world: World, hop: str
+) -> None:
+    """The newest revision does not have the topic. `apply` refuses it, so `diff` must tell."""
+    world.members = ["one"]
+    world.earlier = [Configuration(2, {**BEFORE, "routes": [{**ROUTE, "hop": "never"}]})]
+    looked = await world.look(hop=hop)
+    assert looked.diff.needs_stop is (hop == "always")
 
 
 async def test_the_topics_of_routes_must_be_as_at_a_start(world: World) -> None:
