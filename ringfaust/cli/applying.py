@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
     from ringfaust.config.differences import Difference
     from ringfaust.core.catalog import Configuration
-    from ringfaust.protocol.stored_rows import JobOwner
+    from ringfaust.protocol.stored_rows import Feeds, JobOwner
 
 _DIFFERS = 1
 """Exit status of `diff` if something differs; 2 is an error, as for every command."""
@@ -281,7 +281,7 @@ async def _look(
     from ringfaust.protocol.route_changes import feeds_of, hops_changed
 
     used, job = await _used(admin, worker)
-    revisions = await admin.history() if not used or revision is not None else []
+    revisions = await admin.history()
     if not used and not revisions:
         raise NothingApplied(
             "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
@@ -291,9 +291,17 @@ async def _look(
     document = wanted.document()
     found = differences(newest.document, document)
     behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}
-    before, now = (feeds_of(each, worker.partitions) for each in (newest.document, document))
-    needs_stop = bool(used) and (before != now if job else bool(hops_changed([before], now)))
-    diff = Diff(newest.revision, list(map(_shown, found)), behind, needs_stop)
+
+    def feeds(each: Configuration) -> Feeds:
+        return feeds_of(each.document, worker.partitions)
+
+    now = feeds_of(document, worker.partitions)
+    if job:
+        needs_stop = feeds(newest) != now
+    else:  # like `apply`: a route that was dropped meanwhile counts, too
+        logs = [revisions, *([each] for each in used.values())]
+        needs_stop = any(hops_changed(map(feeds, log), now) for log in logs)
+    diff = Diff(newest.revision, list(map(_shown, found)), behind, bool(used) and needs_stop)
     return _Looked(wanted, diff, not used, job)
 
 

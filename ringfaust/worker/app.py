@@ -163,6 +163,7 @@ def create_app(
         lambda: app.reader.unconfirmed_s() if assignment.has_joined else 0.0,
         memory,
         has_joined=lambda: assignment.has_joined,
+        late_standbys=lambda: assignment.standbys.late,
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock,

@@ -107,15 +107,18 @@ class Assignment:
     def use_routes(self, revision: int, feeds: Feeds) -> None:
         """Take part with the topics of these routes from now on, if they are newer (R128).
 
-        The group assigns new topics; until then nobody reads them.
+        The group assigns new topics; until then nobody reads them. Each worker joins it again at
+        most once for a revision, so this comes to an end.
         """
         if revision <= self._revision or self._is_stopping:
             return
-        before = self.topics
+        topics, repartitioned = self.topics, self._repartitioned
         self._set_routes(feeds, revision)
-        if self.topics != before:
+        if self.topics != topics:
             log.info("the routes of revision %d: %s", revision, ", ".join(sorted(self.topics)))
             self._context.reader().change_topics(self.topics)
+        elif self._repartitioned != repartitioned:  # those who only repartition cannot know
+            self._context.reader().rejoin()
         self._change_tasks()
 
     @property
@@ -326,14 +329,14 @@ class Assignment:
                 changed.clear()
 
     async def _watch_routes(self) -> None:
-        """Learn of new routes also if this worker has no partition that could tell (R128).
+        """Learn of new routes also if this worker has no open partition that could tell (R128).
 
         Those who have learned of them join the group again, so it is rebalanced.
         """
         while True:
             await self._has_changed.wait()
             self._has_changed.clear()
-            if any(self._units[task].route is None for task in self.tasks):
+            if any(self._units[task].route is None and not task.trouble for task in self.tasks):
                 continue
             try:
                 newest = await self._context.newest_configuration()

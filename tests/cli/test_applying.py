@@ -113,6 +113,18 @@ async def test_workers_that_do_not_answer_are_no_stopped_job(world: World) -> No
         await world.look()
 
 
+@pytest.mark.parametrize("hop", ["never", "always"])
+async def test_a_topic_that_had_the_other_hop_in_an_earlier_revision_needs_a_stop(
+    world: World, hop: str
+) -> None:
+    """The newest revision does not have the topic. `apply` refuses it, so `diff` must tell."""
+    world.members = ["one"]
+    earlier = Configuration(2, {**BEFORE, "routes": [{**ROUTE, "hop": "never"}]})
+    world.revisions = [earlier, USED[0]]
+    looked = await world.look(hop=hop)
+    assert looked.diff.needs_stop is (hop == "always")
+
+
 async def test_the_topics_of_routes_must_be_as_at_a_start(world: World) -> None:
     world.members = ["one"]
     missing = TopicProblem("in", "missing", "error", "Topic in does not exist.")

@@ -17,6 +17,7 @@ from faust.types import TP
 from ringfaust.core.catalog import Configuration
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import Feed, Feeds
 from ringfaust.worker import assignment
@@ -24,6 +25,7 @@ from ringfaust.worker.assignment import Assignment, NotCopartitioned
 from ringfaust.worker.faust.shares import Held
 from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
+from ringfaust.worker.partition.task import RECOVERING
 from ringfaust.worker.store.follower import Follower
 
 CONTROL, HOP = "app.control", "app.hop"
@@ -53,6 +55,8 @@ class Surroundings:
         self.members: bool | Exception = False
         self.ending: asyncio.Event | Exception = asyncio.Event()
         self.ending.set()
+        self.trouble = ""
+        """Of new tasks."""
         self.calls: list[str] = []
         """What was asked of the reader, and what became of the tasks, in order."""
 
@@ -111,7 +115,7 @@ class FakeTask:
     ) -> None:
         tps = frozenset(TP(topic, number) for topic in topics)
         self.work = SimpleNamespace(tps=tps, name=name, topic_ids=dict)
-        self.trouble = ""
+        self.trouble = world.trouble
         self.number: int | str = number if route is None else f"{route.topic}/{number}"
         self.route = route
         self.calls = world.calls
@@ -431,6 +435,57 @@ async def test_another_route_of_a_repartitioned_topic_has_another_task(
     assert world.calls == ["close far/5", "stop reading 5", "start far/5"]
     names = {task.work.name for task in found.tasks}
     assert names == {"partition 0", "other of revision 7"}
+
+
+async def test_a_worker_that_only_repartitions_uses_the_other_route_that_an_owner_has_learned_of(
+    world: Surroundings,
+) -> None:
+    """The topics are the same, so only a rebalance tells it."""
+    document = {"routes": [
+        {"topic": "in", "queue": "{key}", "hop": "never"},
+        {"topic": "far", "queue": "other", "hop": "always"},
+    ]}  # fmt: skip
+    other = feeds_of(document, 4)
+    far = partitions(5, topics=["far"])
+    owner, third = (Assignment(world.context, Feeds(4, (IN, FAR))) for _ in range(2))
+    await owner.on_assigned(partitions(0), NONE)
+    await third.on_assigned(far, NONE)
+    await settle()
+    assert [task.work.name for task in third.tasks] == ["far of revision 0"]
+    world.newest = Configuration(7, document)
+    rebalances = 0
+    owner.use_routes(7, other)
+    while world.rejoins > rebalances:  # ends: nobody joins twice for one revision
+        rebalances = world.rejoins
+        await owner.on_assigned(partitions(0), NONE)
+        await third.on_assigned(far, NONE)
+        await settle()
+    assert [task.work.name for task in third.tasks] == ["other of revision 7"]
+    assert rebalances == 2
+
+
+async def test_a_direct_route_with_another_queue_needs_no_rebalance(world: Surroundings) -> None:
+    """Each partition has it from its own log."""
+    found = await assigned(world, 0)
+    found.use_routes(7, Feeds(4, (IN._replace(queue="q.{key}"),)))
+    assert world.calls == []
+    assert world.rejoins == 0
+
+
+async def test_a_worker_that_takes_a_partition_over_reads_what_was_applied_until_that_is_open(
+    world: Surroundings,
+) -> None:
+    """The dead owner may not have told it, and opening may take long."""
+    world.newest = Configuration(
+        7, {"routes": [{"topic": "far", "queue": "other", "hop": "always"}]}
+    )
+    world.trouble = RECOVERING
+    found = Assignment(world.context, Feeds(4, (IN, FAR)))
+    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
+    await settle()
+    names = {task.work.name for task in found.tasks}
+    assert names == {"partition 0", "other of revision 7"}
+    assert world.readings == 1
 
 
 @pytest.mark.parametrize("is_handed_over", [False, True])

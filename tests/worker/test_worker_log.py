@@ -46,6 +46,7 @@ class World:
         self.unconfirmed_s = 0.0
         self.memory = MemoryBudget(1 << 40)
         self.has_joined = False
+        self.late_standbys: dict[int, int | None] = {}
         self.health = Health(
             lambda: self.tasks,
             self.replaying,
@@ -53,6 +54,7 @@ class World:
             lambda: self.unconfirmed_s,
             self.memory,
             has_joined=lambda: self.has_joined,
+            late_standbys=lambda: self.late_standbys,
         )
 
 
@@ -101,6 +103,19 @@ def test_a_worker_is_ready_when_every_assigned_partition_is_caught_up(
         "partition 1: recovering (1,200 records of its inputs left)",
         "ready: partition 0; partition 1",
     ]
+
+
+def test_a_worker_whose_standby_has_not_caught_up_is_not_ready() -> None:
+    """A rolling update would stop the only worker that has the state (R127)."""
+    world = World()
+    world.tasks = [task(0)]
+    world.late_standbys = {1: None, 2: 12_000}
+    assert world.health.problems() == [
+        "the standby of partition 1 is being opened",
+        "the standby of partition 2 is 12,000 records behind",
+    ]
+    world.late_standbys = {}
+    assert world.health.problems() == []
 
 
 def test_a_spare_worker_is_ready_once_the_group_has_answered(

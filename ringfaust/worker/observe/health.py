@@ -33,6 +33,7 @@ class Health:
         memory: MemoryBudget,
         *,
         has_joined: Callable[[], bool],
+        late_standbys: Callable[[], Mapping[int, int | None]],
     ) -> None:
         """Look at nothing yet.
 
@@ -45,6 +46,8 @@ class Health:
             memory: the worker's budget.
             has_joined: whether the group has assigned something, which may be nothing: a worker
                 beyond the number of partitions is ready to take over.
+            late_standbys: by partition whose standby has not caught up yet, how many records it is
+                behind; None: that is not known yet.
         """
         self.memory = memory
         self.tasks = tasks
@@ -52,6 +55,7 @@ class Health:
         self._silent_s = silent_s
         self._unconfirmed_s = unconfirmed_s
         self._has_joined = has_joined
+        self._late_standbys = late_standbys
         self._logged: list[str] | None = None
         """The problems that were logged last."""
         self._served: list[str] = []
@@ -79,6 +83,9 @@ class Health:
         """Why the worker is not ready; empty: it is."""
         tasks = self.tasks()
         found = [problem for task in tasks if (problem := self._problem(task))]
+        for number, left in self._late_standbys().items():
+            how = "is being opened" if left is None else f"is {left:,} records behind"
+            found.append(f"the standby of partition {number} {how}")
         if not tasks and not self._has_joined():
             found.append("the group has not assigned anything to this worker yet")
         if self.are_brokers_lost:

@@ -60,6 +60,11 @@ class Follower:
         return self._store is not None and not self._turn.locked()
 
     @property
+    def is_lent(self) -> bool:
+        """Whether a task serves the partition from the store."""
+        return self._store is not None and self._turn.locked()
+
+    @property
     def is_caught_up(self) -> bool:
         """Whether a standby has it, and had applied all of the changelog a moment ago."""
         return self.is_free and self._is_at_end

@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.errors import RingfaustError
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS
 from ringfaust.transactional.vendor import stop_client
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import StandbyConsumer
@@ -47,6 +48,8 @@ class Standbys:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._followed: dict[int, int] = {}
         """By partition whose store is open: how many records it is behind."""
+        self._late: set[int] = set()
+        """Those that have not been caught up since they are followed, and had no trouble."""
         self._troubles: dict[int, str] = {}
         self._changes = 0
         """How often another partition has begun or ceased to be followed."""
@@ -61,6 +64,20 @@ class Standbys:
         opening = {number: replaying.get(number) or None for number in self._opening}
         return dict(sorted({**opening, **self._followed}.items()))
 
+    @property
+    def late(self) -> Mapping[int, int | None]:
+        """Of `behind`, those that have not been caught up since they are followed.
+
+        A worker is not ready as long as there are any, so that a rolling update waits for them.
+        One that had a trouble is left out: that may last, and the update must go on. So is one
+        whose partition a task of this worker still serves: nobody is nearer to its state.
+        """
+        return {
+            number: left
+            for number, left in self.behind.items()
+            if number in self._late and not self._follower(number).is_lent
+        }
+
     def follow(self, numbers: Collection[int], served: Collection[int]) -> None:
         """Follow these partitions, and no others.
 
@@ -73,6 +90,7 @@ class Standbys:
             if number not in served:
                 self._follower(number).rest()
         for number in sorted({*numbers} - self.behind.keys()):
+            self._late.add(number)
             self._open(number)
 
     async def stop(self) -> None:
@@ -84,6 +102,7 @@ class Standbys:
     def _give_up(self, number: int) -> None:
         self._changes += 1
         self._followed.pop(number, None)
+        self._late.discard(number)
         if (opening := self._opening.pop(number, None)) is not None:
             opening.cancel()
             self._ending.add(opening)
@@ -124,6 +143,7 @@ class Standbys:
         if self._troubles.get(number) != text:
             log.warning("the standby of partition %d: %s; trying again", number, text)
         self._troubles[number] = text
+        self._late.discard(number)
 
     # --- following -------------------------------------------------------------------------------
 
@@ -179,7 +199,8 @@ class Standbys:
         began_s = time.monotonic()
         for follower, tp in zip(followers, tps, strict=True):
             next_offset = positions[tp]
-            behind = max((consumer.last_stable_offset(tp) or 0) - next_offset, 0)
+            end = consumer.last_stable_offset(tp)
+            behind = max((end or 0) - next_offset, 0)
             end_ms = None if behind else consumer.last_poll_timestamp(tp)
             try:
                 follower.follow(fetched.get(tp, ()), next_offset, end_ms)
@@ -187,4 +208,6 @@ class Standbys:
                 self._reopen(follower.number, error)
             else:
                 self._followed[follower.number] = behind
+                if end is not None and behind <= CAUGHT_UP_RECORDS:
+                    self._late.discard(follower.number)
         await self._context.clock.sleep(time.monotonic() - began_s)

@@ -81,8 +81,9 @@ class World:
             return [SimpleNamespace(trouble="", stopped=None, work=work) for work in self.works]
 
         self.health = Health(
-            tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40), has_joined=lambda: False
-        )
+            tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40), has_joined=lambda: False,
+            late_standbys=dict,
+        )  # fmt: skip
         self.numbers = Numbers(
             self.health, lambda: self.works, lambda tp: 100, lambda: self.standbys
         )

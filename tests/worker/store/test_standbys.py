@@ -132,6 +132,33 @@ async def test_standbys_follow_and_say_how_far_they_are_behind(world: World) -> 
         assert world.standbys.behind == {0: 0, 2: 0}
 
 
+async def test_a_standby_is_late_until_it_has_caught_up_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with late ones is not ready. Opening ends where the changelog did when it began."""
+    monkeypatch.setattr(standbys, "_RECORDS", 1)
+    monkeypatch.setattr(standbys, "CAUGHT_UP_RECORDS", 2)
+
+    def burst() -> None:
+        world.write(0, *[f"k{number}" for number in range(50)])
+
+    world.silent.append(True)
+    async with world.running():
+        world.standbys.follow({0, 1}, ())
+        assert world.standbys.late == {0: None, 1: None}
+        await until(lambda: world.standbys.late == {0: 0, 1: 0})  # nobody has said so yet
+        burst()
+        world.silent.clear()
+        await until(lambda: (world.standbys.late.get(0) or 0) > 2)
+        await until(lambda: not world.standbys.late)
+        burst()
+        await until(lambda: (world.standbys.behind[0] or 0) > 2)
+        assert not world.standbys.late
+        world.standbys.follow({1}, ())
+        world.standbys.follow({0, 1}, ())
+        assert world.standbys.late == {0: None}
+
+
 async def test_a_standby_notes_when_the_brokers_said_that_there_is_nothing_to_apply(
     world: World,
 ) -> None:
@@ -168,6 +195,7 @@ async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(
             world.standbys.follow({0}, ())  # it has moved on, and is being handed over
             await asyncio.sleep(0.01)
             assert store.get(f"n{number}".encode()) is None
+            assert not world.standbys.late  # nobody is nearer to the state
             world.follower(0).take_back()
         await until(lambda: world.has(0) == 4)
 
@@ -227,6 +255,7 @@ async def test_a_full_disk_is_told_once_and_stops_nothing(
         world.standbys.follow({0, 1}, ())
         await until(lambda: len(opens) > 3)
         assert world.standbys.behind == {0: None, 1: 0}
+        await until(lambda: not world.standbys.late)  # a rolling update goes on
         full.clear()
         await until(lambda: world.standbys.behind == {0: 0, 1: 0})
     told = [text for text in caplog.messages if "standby of partition 0" in text]
