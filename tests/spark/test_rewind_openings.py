@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from ringfaust.core.model import COUNTS
 from ringfaust.spark.lake import counts, gold
 from ringfaust.spark.lake.queries import GoldQueries
 from ringfaust.spark.lake.tables import path, read
+from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import TruncatedHistory, UnknownQueue, read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import AtStep, AtTime
-from ringfaust.spark.rewind.opening import BEGINNING, find_opening, lines_from
+from ringfaust.spark.rewind.opening import BEGINNING, Opening, find_opening, lines_from
 from tests.spark.batched_lake import BatchedLake
 from tests.spark.rewind_log import DAY_MS, QUEUES, RecordedHistory
 
@@ -134,9 +137,57 @@ def test_an_opening_needs_fewer_lines(lake: BatchedLake, recorded: RecordedHisto
     opening = find_opening(lake.spark, lake.root, asked)
     plain = "queue = 'plain'"
     needed = lines_from(lake.spark, lake.root, opening).filter(plain)
+    whole = read(lake.spark, lake.root, "transitions").filter(plain)
+    assert len(needed.inputFiles()) < len(whole.inputFiles())
     held = recorded.held["plain", opening.rows[0]["step"]]["counts"]["messages"]
     earlier = needed.filter(f"step <= {opening.rows[0]['step']} AND event = 'added'")
     assert held <= earlier.count() < 3 * QUEUES["plain"]["ring_size"]
+
+
+def _line(step: int, event: str, sequence: int | None = None, **fields: object) -> str:
+    about = {"sequence": sequence, "id": f"m{sequence}"} if sequence else {}
+    entry = {"source": "in/0/0", "enqueued_ms": 1, "priority": 4} if event == "added" else {}
+    line = {"step": step, "event": event, "queue": "q", "time_ms": step, "by": "in/0/0"}
+    return json.dumps({**line, **about, **entry, **fields})
+
+
+def _counts(partition: int, **counts: int | None) -> Row:
+    """The row of a queue at a closing of batch 0, step 10."""
+    none = dict.fromkeys((*COUNTS, "life"), 0) | {"oldest_sequence": None}
+    return Row(partition=partition, queue="q", batch=0, step=10, **{**none, **counts})
+
+
+def test_each_partition_of_a_queue_continues_its_own_counts(spark: SparkSession) -> None:
+    """One is idle, one had held a message, one is deleted later, and one begins later."""
+    batches = [
+        (1, 0, [_line(3, "added", 1), _line(4, "added", 2), _line(5, "removed", 1)]),
+        (1, 1, [_line(4, "added", 2), _line(12, "removed", 2), _line(13, "added", 3)]),
+        (2, 1, [_line(11, "removed", 1), _line(12, "deleted"), _line(13, "added", 1)]),
+        (3, 1, [_line(11, "added", 1)]),
+    ]
+    records = [
+        (n, offset, None, bytearray("\n".join(lines), "ascii"), batch)
+        for offset, (n, batch, lines) in enumerate(batches)
+    ]
+    schema = "partition int, offset long, timestamp timestamp, value binary, batch long"
+    lines = read_lines(spark.createDataFrame(records, schema), "batch")
+    opening = Opening([
+        _counts(0, added=3, acked=3, refused=2, last_sequence=3),
+        _counts(1, added=2, ready=1, removed=1, last_sequence=2, oldest_sequence=2),
+        _counts(2, added=1, ready=1, last_sequence=1, oldest_sequence=1),
+    ])  # fmt: skip
+    asked = [("q", AtTime(20)), ("q", AtStep(1, 20))]
+    found, (second,) = read_contents(lines.filter(opening.needs()), asked, opening)
+    assert [contents.partition for contents in found] == [0, 1, 2, 3]
+    counts = [{name: n for name, n in each.counts.items() if n} for each in found]
+    assert counts == [
+        {"added": 3, "acked": 3, "refused": 2},
+        {"added": 3, "removed": 2, "ready": 1, "messages": 1},
+        {"added": 1, "ready": 1, "messages": 1},
+        {"added": 1, "ready": 1, "messages": 1},
+    ]
+    assert second == replace(found[1], moment=AtStep(1, 20))
+    assert [message.id for message in second.ready] == ["m3"]
 
 
 def test_lines_that_a_retention_has_deleted_are_missed_only_if_they_are_needed(

@@ -250,7 +250,7 @@ def sql_name(root: str, table: str) -> str:
 
 
 def last_closing(spark: SparkSession, root: str, table: str) -> int:
-    """The last batch that a closing has brought into `messages` or `deliveries`; -1: none."""
+    """The last batch that a closing has brought into a table; -1: none."""
     rows = spark.read.format("delta").load(path(root, table)).agg(F.max("batch"))
     batch = rows.collect()[0][0]
     return -1 if batch is None else int(batch)

@@ -43,7 +43,7 @@ def run(options: MaintainOptions) -> None:
     Raises:
         LakeError: there is no such lake.
         BadSetting: an option cannot be parsed, or a retention would delete what the lake still
-            needs, or the audit has not closed. Nothing was changed.
+            needs, or the audit has not closed. No row was changed.
         CannotAudit: the last closed day was changed.
         JobFailed: Spark ended the job with an error.
     """

@@ -22,7 +22,7 @@ class Opening:
     """A closing of the lake."""
 
     rows: Sequence[Row]
-    """Rows of `queue_counts`; none: the beginning of the history."""
+    """Its rows of `queue_counts`; none: the beginning of the history."""
 
     def counts_of(self, queue: str, moment: ResolvedMoment) -> dict[int, Mapping[str, Any]]:
         """A queue's rows by partition, or that of the moment's partition."""
@@ -34,17 +34,20 @@ class Opening:
         }
 
     def needs(self) -> Column:
-        """Whether a line of these queues is later, or about a message that may have been held."""
-        step, sequence = F.col("step"), F.col("sequence")
-        others = F.lit(True)
-        needed = []
+        """Whether a line is later, or about a message that may have been held.
+
+        By bounds of columns, so that Spark skips the files of earlier days.
+        """
+        if not self.rows:
+            return F.lit(True)
+        later: Column = F.col("batch") > self.rows[0]["batch"]
+        held: Column = F.lit(False)
         for row in self.rows:
-            others &= ~_is_of(row)
-            later = step > row["step"]
+            later &= ~(_is_of(row) & (F.col("step") <= row["step"]))  # repeated lines
             if row["oldest_sequence"] is not None:
-                later |= (step > row["life"]) & (sequence >= row["oldest_sequence"])
-            needed.append(_is_of(row) & later)
-        return reduce(or_, needed, others)
+                since = (F.col("step") > row["life"]) & (F.col("batch") <= row["batch"])
+                held |= _is_of(row) & since & (F.col("sequence") >= row["oldest_sequence"])
+        return later | held
 
     def has_counted(self, ended: Column) -> Column:
         """Whether a message that ended in this step is in the counts."""
@@ -83,7 +86,7 @@ def find_opening(
     first = read(spark, root, TRANSITIONS.name).agg(F.min("date")).collect()[0][0]
     closings: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        if row["date"] >= first:
+        if first is not None and row["date"] >= first:
             closings[row["batch"]].append(row)
     for _, found in sorted(closings.items(), reverse=True):
         if all(_is_before(found, *request) for request in requests):
