@@ -33,6 +33,13 @@ class Opening:
             and (not isinstance(moment, AtStep) or row["partition"] == moment.partition)
         }
 
+    def is_before(self, queue: str, moment: ResolvedMoment) -> bool:
+        """Whether it has the queue, and no line of its partitions after the moment."""
+        own = self.counts_of(queue, moment).values()
+        if isinstance(moment, AtStep):
+            return bool(own) and all(row["step"] <= moment.step for row in own)
+        return bool(own) and all(row["time_ms"] <= moment.time_ms for row in own)
+
     def needs(self) -> Column:
         """Whether a line is later, or about a message that may have been held.
 
@@ -43,7 +50,7 @@ class Opening:
         later: Column = F.col("batch") > self.rows[0]["batch"]
         held: Column = F.lit(False)
         for row in self.rows:
-            later &= ~(_is_of(row) & (F.col("step") <= row["step"]))  # repeated lines
+            later &= ~(_is_of(row) & (F.col("step") <= row["step"]))  # such a line is repeated
             if row["oldest_sequence"] is not None:
                 since = (F.col("step") > row["life"]) & (F.col("batch") <= row["batch"])
                 held |= _is_of(row) & since & (F.col("sequence") >= row["oldest_sequence"])
@@ -89,18 +96,10 @@ def find_opening(
         if first is not None and row["date"] >= first:
             closings[row["batch"]].append(row)
     for _, found in sorted(closings.items(), reverse=True):
-        if all(_is_before(found, *request) for request in requests):
-            return Opening(found)
+        opening = Opening(found)
+        if all(opening.is_before(*request) for request in requests):
+            return opening
     return BEGINNING
-
-
-def _is_before(rows: Sequence[Row], queue: str, moment: ResolvedMoment) -> bool:
-    """Whether a closing has the queue, and no line of its partitions after the moment."""
-    own = [row for row in rows if row["queue"] == queue]
-    if isinstance(moment, AtStep):
-        own = [row for row in own if row["partition"] == moment.partition]
-        return bool(own) and own[0]["step"] <= moment.step
-    return bool(own) and all(row["time_ms"] <= moment.time_ms for row in own)
 
 
 def lines_from(spark: SparkSession, root: str, opening: Opening) -> DataFrame:

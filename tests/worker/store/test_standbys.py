@@ -255,7 +255,7 @@ async def test_a_full_disk_is_told_once_and_stops_nothing(
         world.standbys.follow({0, 1}, ())
         await until(lambda: len(opens) > 3)
         assert world.standbys.behind == {0: None, 1: 0}
-        await until(lambda: not world.standbys.late)  # a rolling update goes on
+        await until(lambda: not world.standbys.late)  # so it does not hold up a rolling update
         full.clear()
         await until(lambda: world.standbys.behind == {0: 0, 1: 0})
     told = [text for text in caplog.messages if "standby of partition 0" in text]
