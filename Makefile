@@ -165,8 +165,8 @@ bench-spark-skew: setup ## measure one hot ring among many on Spark; draws docs/
 
 ROUNDS ?= 4
 
-chaos: $(READY) ## break workers, brokers and network under load and verify the accounts: make chaos ROUNDS=20 SEED=1
-	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+chaos: $(READY) ## break workers, brokers and network under load and verify the accounts: make chaos ROUNDS=20 SEED=1 WORKERS=3
+	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS))
 
 chaos-spark: $(READY) ## kill and pause drivers and executors of ring job and lake 70 times (an hour)
 	@$(BIN)/pytest -q -s tests/spark/test_ring_kill.py tests/spark/test_lake_crash.py

@@ -61,6 +61,7 @@ from ringfaust.protocol.routes import (
     Route,
     RouteTemplate,
     check_name,
+    copied_keys,
     copied_to,
     read_send,
     revision_of,
@@ -445,8 +446,8 @@ class Processor(Generic[Buffer]):
             where, _, _ = key.rpartition("/")
             for old in [name for name in self.positions if name.startswith(f"{where}/")]:
                 del self.positions[old]  # the topic was deleted and created again
-            if sum(["/" in name for name in self.positions]) >= limits.COPIED_PARTITIONS:
-                return
+            if len(copied_keys(self.positions)) >= limits.COPIED_PARTITIONS:
+                return  # without its offset, its task does not begin (`copied_before`)
         self.positions[key] = position
 
     def _control(self, record: FetchedRecord, now_ms: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -345,3 +345,8 @@ def copied_key(where: str, topic_id: str) -> str:
     No topic has such a name.
     """
     return f"{where}/{topic_id}"
+
+
+def copied_keys(positions: Iterable[str]) -> list[str]:
+    """Those of the names of positions that are of copied partitions."""
+    return [name for name in positions if "/" in name]

@@ -40,6 +40,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument(
+        "--workers", type=int, choices=range(1, MAX_WORKERS + 1),
+        help=f"in each round; by default one to {MAX_WORKERS} in turn",
+    )  # fmt: skip
     parser.add_argument("--disaster", help="only disasters whose name contains this")
     asked = parser.parse_args()
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())  # brokers are down at times
@@ -54,7 +58,8 @@ def main() -> int:
                 print(text, file=file, flush=True)
 
         say(f"seed {asked.seed}")
-        for number, chosen in enumerate(_rounds(asked.seed, asked.rounds, asked.disaster or "")):
+        rounds = _rounds(asked.seed, asked.rounds, asked.workers, asked.disaster or "")
+        for number, chosen in enumerate(rounds):
             drawn.update(disaster.__name__ for disaster in chosen.disasters)
             say(f"round {number + 1} (seed {chosen.seed}), {chosen.workers} workers")
             began = time.monotonic()
@@ -80,7 +85,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _rounds(seed: int, rounds: int, name: str) -> Iterator[Round]:
+def _rounds(seed: int, rounds: int, workers: int | None, name: str) -> Iterator[Round]:
     """Draw the rounds: each kind of disaster comes before one comes again."""
     known = [disaster for disaster in DISASTERS if name in disaster.__name__]
     deck: list[Disaster] = []
@@ -89,7 +94,7 @@ def _rounds(seed: int, rounds: int, name: str) -> Iterator[Round]:
         if len(deck) < DISASTERS_A_ROUND:
             deck += rng.sample(known, len(known)) * -(-DISASTERS_A_ROUND // len(known))
         drawn, deck = deck[:DISASTERS_A_ROUND], deck[DISASTERS_A_ROUND:]
-        yield Round(seed + number, 1 + number % MAX_WORKERS, drawn)
+        yield Round(seed + number, workers or 1 + number % MAX_WORKERS, drawn)
 
 
 if __name__ == "__main__":

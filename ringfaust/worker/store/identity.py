@@ -13,13 +13,14 @@ from typing import NamedTuple
 from aiokafka import TopicPartition
 from faust.types import TP
 
+from ringfaust.core import limits
 from ringfaust.kafka.names import topic_name
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.records import Role
-from ringfaust.protocol.routes import copied_to
+from ringfaust.protocol.routes import copied_keys, copied_to
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_json, read_positions, write_json
 from ringfaust.transactional.vendor import stop_client
-from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StopsWorker
+from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost, StopsWorker
 
 log = logging.getLogger(__name__)
 
@@ -173,18 +174,31 @@ async def copied_before(
         consumer: reads both; started and stopped here.
 
     Returns:
-        None: they know nothing of it.
+        None: it was not copied.
+
+    Raises:
+        StateLost: they know nothing of it, and keep no more positions (R120).
     """
     found = []
+    is_full = False
     await consumer.start()
     try:
         for hop, changelog in changelogs.items():
             stored = read_positions(await _find_positions(None, changelog, consumer))
             found.append(stored.get(key))
             found += await _waiting_in_hop(key, hop, stored.get(hop.topic, 0), consumer)
+            is_full = is_full or len(copied_keys(stored)) >= limits.COPIED_PARTITIONS
     finally:
         await stop_client(consumer)
-    return max((at for at in found if at is not None), default=None)
+    copied = max((at for at in found if at is not None), default=None)
+    if copied is None and is_full:
+        raise StateLost(
+            f"{key.rpartition('/')[0]}: the group has no offset, and the rings do not know whether "
+            f"its records were copied: they keep the positions of {limits.COPIED_PARTITIONS:,} "
+            "repartitioned partitions. Set the group's offset (kafka-consumer-groups.sh "
+            "--reset-offsets): to the earliest if nothing was copied from it yet"
+        )
+    return copied
 
 
 async def _waiting_in_hop(
