@@ -1,10 +1,11 @@
 """`make sim SEEDS=2000`: the worker's tasks under crashes, on a virtual Kafka.
 
 Each seed is a history of sends, settles, commands, crashes, rebalances, standbys, repeats, clock
-jumps, applied configurations, a raised level, and stops with the orders to them, run by the
-worker's own tasks. An independent bookkeeper reads the topics and checks them against the
-contract, and a run without crashes must leave the same bytes. If a seed fails, the exit status is
-1, and the shortest history that fails is printed, to be pasted into `tests/sim/test_sim.py`.
+jumps, applied configurations, a raised level, workers of the version before, and stops with the
+orders to them, run by the worker's own tasks. An independent bookkeeper reads the topics and checks
+them against the contract, and a run without crashes must leave the same bytes. If a seed fails, the
+exit status is 1, and the shortest history that fails is printed, to be pasted into
+`tests/sim/test_sim.py`.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ FORBID_SHARE, ORDER_SHARE = 0.003, 0.08
 """Of the steps that come after one about a permission, or an order once something is wrong."""
 STANDBY_SHARE = 0.2
 """Of the steps that come after one of a standby."""
+VERSION_SHARE = 0.015
+"""Of the steps that come after one that changes a worker's version."""
 PAUSES = (0, 0, 1, 2, 3, 3, 7)
 """After how many a commit fails; after 3 it has taken effect, and 4 are those of the one before."""
 DISKS = ("keep", "keep", "tail", "tail", "lose", "other cluster", "other application")
@@ -63,6 +65,8 @@ class Script:
         """Draws what is applied (R128); other seeds stay what they were."""
         self._stops = random.Random(f"{plan!r} stops")
         """Draws what stops partitions, and the orders to them (R123)."""
+        self._versions = random.Random(f"{plan!r} versions")
+        """Draws when a worker changes its version (R129); other seeds stay what they were."""
         self._has_fault = False
         self._numbers = 0
         self._units = PARTITIONS + plan.far_partitions
@@ -77,7 +81,12 @@ class Script:
         return [
             each
             for step in drawn
-            for each in (*self._standby(), *self._operated(), *self._stopping(step))
+            for each in (
+                *self._standby(),
+                *self._changed_version(),
+                *self._operated(),
+                *self._stopping(step),
+            )
         ]
 
     def _standby(self) -> list[Step]:
@@ -88,6 +97,13 @@ class Script:
         return [
             ("standby", rng.randrange(PARTITIONS), rng.randrange(WORKERS), rng.choice((1, 5, 99)))
         ]
+
+    def _changed_version(self) -> list[Step]:
+        """Now and then a worker is replaced by one of the version before, or of this one."""
+        rng = self._versions
+        if rng.random() >= VERSION_SHARE:
+            return []
+        return [("change_version", rng.random() < 0.7, rng.choice(("keep", "tail", "lose")))]
 
     def _operated(self) -> list[Step]:
         """Now and then an operator applies a configuration or raises the level (R128, R129)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ringfaust.core.table import Kind
 from tests.sim.plan import PARTITIONS, Plan, partition_for
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, failure, history, play, shrink
@@ -83,6 +84,45 @@ def test_a_standby_takes_over_and_takes_it_back(how: str) -> None:
         moves += [("standby", 0, to, 1), ("assign", 0, to, how), WORK, ("standby", 0, 1 - to, 99)]
     world = play(PLAN, [*SENDS, WORK, *moves, WORK])
     assert [len(lines_of(world, event)) for event in ("added", "evicted")] == [7, 5]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_older_worker_takes_over_until_the_level_is_raised(level: int) -> None:
+    """R129. Then another worker serves what it is assigned."""
+    raised = [("raise_level",), WORK, WORK] if level > 1 else []
+    world = World(PLAN)
+    try:
+        for step in (*SENDS, WORK, *raised, ("change_version", True, "keep"), ("assign", 0, 0, "")):
+            world.do(step)
+        world.do(("send", "keyed", "a", {"id": "n"}))
+        world.do(WORK)
+        assert [bool(worker.drivers) for worker in world.workers] == [level == 1, level > 1]
+        world.finish()
+        assert len(lines_of(world, "added")) == 5
+    finally:
+        world.close()
+
+
+def test_an_older_worker_does_not_know_how_to_raise_the_level() -> None:
+    older = [("change_version", True, "keep"), ("assign", 0, 0, ""), ("raise_level",), WORK]
+    world = play(PLAN, [*SENDS, *older, ("change_version", False, "keep"), ("raise_level",), WORK])
+    assert len(lines_of(world, "unreadable")) == 1
+    assert len(lines_of(world, "done")) == 1
+
+
+def test_a_row_that_the_older_version_does_not_read_is_found() -> None:
+    world = World(PLAN)
+    try:
+        world.do(("change_version", True, "keep"))
+        for step in (*SENDS, ("assign", 0, 0, ""), WORK):
+            world.do(step)
+        row = (bytes((Kind.QUEUE,)) + b"a", bytes((0x83,)), [])
+        world.broker.write(("changelog", 0), [row])
+        with pytest.raises(Wrong, match="level 1 has no version 3"):
+            world.do(("change_version", True, "lose"))
+            world.do(("assign", 0, 0, ""))
+    finally:
+        world.close()
 
 
 def test_a_late_commit_has_no_effect_on_the_next_transaction() -> None:

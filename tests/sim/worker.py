@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from faust.types import TP
 
 from ringfaust.core.model import Heard
 from ringfaust.core.state import State
-from ringfaust.errors import ProtocolError
+from ringfaust.errors import ProtocolError, UnknownRowVersion
 from ringfaust.processor.processor import Processor, Writes
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import FetchedRecord
@@ -47,6 +48,7 @@ from tests.sim.kafka import (
     virtual_orders,
     virtual_topic_ids,
 )
+from tests.sim.older import OlderStore, as_older_reads
 from tests.sim.plan import PARTITIONS, TOPICS, Plan
 from tests.sim.queue_book import demand
 
@@ -204,6 +206,8 @@ class Worker:
         self.reader = Reader(broker)
         self._log_ends = VirtualLogEnds(broker, self.clock)
         self.drivers: dict[Unit, TaskDriver] = {}
+        self.is_older = False
+        """Whether it is of the version before this one (R129)."""
         self._loop = asyncio.new_event_loop()
         self._revision = 0
         """The newest configuration that it knows (R128)."""
@@ -227,7 +231,7 @@ class Worker:
                 yields_per_slice=1,
             ),
             "clock": self.clock,
-            "open_store": lambda path: VirtualStore(path, self.disk),
+            "open_store": self._open_store,
             "open_changelog": lambda: VirtualConsumer(broker),
             "open_standby_log": _never,
             "group_offsets": virtual_group_offsets(broker),
@@ -281,6 +285,9 @@ class Worker:
             task = partition_task(self._follower(unit.number), topics, context)
         return TaskDriver(task, commit, self.reader, journal, self._loop)
 
+    def _open_store(self, path: Path) -> VirtualStore:
+        return (OlderStore if self.is_older else VirtualStore)(path, self.disk)
+
     def _learn(self, revision: int, _: Feeds) -> None:
         self._revision = max(revision, self._revision)
 
@@ -300,10 +307,20 @@ class Worker:
         follower.follow(records, next_offset, end_ms)
 
     def assign(self, unit: Unit) -> None:
+        """Open what it is assigned.
+
+        Raises:
+            UnknownRowVersion: it is too old for the level in use.
+        """
         driver = self._new_driver(unit)
         self._log_ends.assign(driver.given)
         self.reader.assign(driver.given)
-        driver.open()
+        try:
+            driver.open()
+        except UnknownRowVersion:
+            driver.close()
+            self.reader.revoke(driver.given)
+            raise
         self.drivers[unit] = driver
 
     def revoke(self, unit: Unit) -> None:
@@ -357,6 +374,8 @@ class Worker:
             driver.check_inputs(tp)
             return
         batch = self.reader.fetch(tp, most, again)
+        if batch is not None and self.is_older:
+            batch = replace(batch, records=[as_older_reads(each) for each in batch.records])
         if batch is not None:
             driver.offer(batch)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ringfaust.core import levels
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
+from ringfaust.errors import UnknownRowVersion
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from ringfaust.worker.partition.stopped import Stopped
@@ -59,7 +60,7 @@ class World:
         self.journals: dict[int, list[tuple[Any, ...]]] = {}
         """By partition: what was committed, see `worker.JournalProcessor`."""
         self._faults = Faults(self.broker)
-        self._workers = [
+        self.workers = [
             Worker(f"worker-{number}", self.broker, plan, self.journals, self._faults)
             for number in range(WORKERS)
         ]
@@ -238,41 +239,50 @@ class World:
 
     def _worker(self, unit: Unit) -> Worker:
         """The owner of the unit. Assigns it to a worker if nobody has it."""
-        number = self._owners.get(unit)
-        if number is None:
-            number = (unit.number + self._crashes) % WORKERS
-            self._assign(unit, number)
-        return self._workers[number]
+        if unit not in self._owners:
+            self._assign(unit, (unit.number + self._crashes) % WORKERS)
+        return self.workers[self._owners[unit]]
 
     def _assign(self, unit: Unit, number: int) -> None:
-        worker = self._workers[number]
+        worker = self.workers[number]
         worker.revoke(unit)  # it may still have it from before
+        before = self._state_of(unit)
         try:
             worker.assign(unit)
         except ForeignState:  # the operator gives it a folder of its own
             worker.disk.lose_all_of("another")
-            worker.assign(unit)
-        self._owners[unit] = number
+            self._assign(unit, number)
+        except UnknownRowVersion as error:  # another one serves it
+            demand(worker.is_older, unit, "is refused:", error)
+            demand(before == self._state_of(unit), unit, "is refused, and its state has changed")
+            self._assign(unit, (number + 1) % WORKERS)
+        else:
+            self._owners[unit] = number
+
+    def _state_of(self, unit: Unit) -> tuple[int, dict[tuple[str, int], int]]:
+        """How many rows its changelog has, and the offsets of the group."""
+        rows, _ = self.broker.log("changelog", unit.number).read(0, _ALL)
+        return len(rows), dict(self.broker.offsets)
 
     def _do_assign(self, index: int, number: int, how: str) -> None:
         unit = self._units[index]
         before = self._owners.pop(unit, None)
         if before is not None and how == "clean":
-            self._workers[before].revoke(unit)
+            self.workers[before].revoke(unit)
         if before is not None and how == "handover":
-            self._workers[before].hand_over(unit)
+            self.workers[before].hand_over(unit)
         self._assign(unit, number)
 
     def _do_standby(self, number: int, worker: int, most: int) -> None:
         """A worker that does not have the partition applies up to `most` records (R127)."""
         try:
-            self._workers[worker].follow(number, most)
+            self.workers[worker].follow(number, most)
         except ForeignState:  # the next owner finds the same
-            self._workers[worker].disk.lose_all_of("another")
+            self.workers[worker].disk.lose_all_of("another")
 
     def _do_crash(self, number: int, disk: str) -> None:
         self._crashes += 1
-        worker = self._workers[number]
+        worker = self.workers[number]
         worker.crash()
         if disk == "lose":
             worker.disk.lose_all()
@@ -283,6 +293,11 @@ class World:
         elif disk == "other application":
             worker.disk.replace("another", "sim")
         self._owners = {unit: owner for unit, owner in self._owners.items() if owner != number}
+
+    def _do_change_version(self, is_older: bool, disk: str) -> None:
+        """The first worker continues in another version."""
+        self._do_crash(0, disk)
+        self.workers[0].is_older = is_older
 
     def _do_work(self, index: int, fetches: Sequence[tuple[str, int]], stages: int) -> None:
         unit = self._units[index]
@@ -314,7 +329,7 @@ class World:
     def _zombies(self) -> list[tuple[Worker, Unit]]:
         return [
             (worker, unit)
-            for number, worker in enumerate(self._workers)
+            for number, worker in enumerate(self.workers)
             for unit in sorted(worker.drivers)
             if self._owners.get(unit) != number
         ]
@@ -351,11 +366,11 @@ class World:
         self.broker.is_reachable = False
         self._do_advance(wait_ms)
         for unit, number in sorted(self._owners.items()):
-            self._workers[number].cycle(unit)
+            self.workers[number].cycle(unit)
         self.broker.is_reachable = True
         self.broker.reachable_since_ms = self.broker.now_ms
         for unit, number in sorted(self._owners.items()):
-            self._workers[number].drive_commit(unit, 0, fails="now")
+            self.workers[number].drive_commit(unit, 0, fails="now")
 
     def _do_stall(self, index: int, wait_ms: int) -> None:
         """Time passes; then the worker goes on, before it has fetched what has come meanwhile."""
@@ -363,14 +378,14 @@ class World:
         self._do_cycle(index)
 
     def _do_skew(self, number: int, skew_ms: int) -> None:
-        self._workers[number].clock.skew_ms = skew_ms
+        self.workers[number].clock.skew_ms = skew_ms
 
     def _do_recreate(self, topic: str) -> None:
         if not self.broker.was_recreated(topic):
             self._faults.forget(topic)
             self.broker.recreate(topic)
             self._do_advance(_RECREATION_MS)
-            for worker in self._workers:
+            for worker in self.workers:
                 for driver in worker.drivers.values():
                     driver.forget_old_log(topic)
 
@@ -391,9 +406,11 @@ class World:
         for name in list(self._open):
             self._do_close(name, False)
         self.broker.deliver_late()
-        for number, worker in enumerate(self._workers):
+        for number, worker in enumerate(self.workers):
             if not worker.clock.is_right:
                 self._do_skew(number, 0)
+        if self.workers[0].is_older:
+            self._do_change_version(False, "keep")
         if self._revision:
             self._do_apply("", {}, True, True)  # whatever has waited for its route is read
         self._finish_stops()
@@ -415,7 +432,7 @@ class World:
             self.events = bookkeeper.events
             self._do_advance(_LATER_MS)
         for unit, number in self._owners.items():
-            self._workers[number].revoke(unit)
+            self.workers[number].revoke(unit)
         bookkeeper.check_group()
         if not self.plan.has_non_persistent:
             for number, journal in self.journals.items():
@@ -439,7 +456,7 @@ class World:
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.crash()
             worker.close()
 

@@ -51,13 +51,15 @@ def _counts(name_of: TableName, after: int, upto: int) -> str:
     counts = ", ".join(f"{sums[name]} AS {name}" for name in COUNTS)
     keys = ", ".join(f"c.{name}" for name in _KEY)
     return f"""
+WITH ends AS (
+    SELECT partition, max(step) AS step, max(time_ms) AS time_ms, max(date) AS date
+    FROM ({lines}) t GROUP BY partition
+)
 SELECT {keys}, {counts}, max(c.last_sequence) AS last_sequence,
     min(c.oldest_sequence) AS oldest_sequence, greatest(max(c.step), max(p.step)) AS step,
-    greatest(max(c.time_ms), (SELECT max(time_ms) FROM ({lines}) t)) AS time_ms,
-    CAST({upto} AS BIGINT) AS batch, (SELECT max(date) FROM ({lines}) t) AS date
-FROM ({" UNION ALL ".join(rows)}) c LEFT JOIN (
-    SELECT partition, max(step) AS step FROM ({lines}) t GROUP BY partition
-) p ON c.partition = p.partition LEFT JOIN (
+    greatest(max(c.time_ms), (SELECT max(time_ms) FROM ends)) AS time_ms,
+    CAST({upto} AS BIGINT) AS batch, (SELECT max(date) FROM ends) AS date
+FROM ({" UNION ALL ".join(rows)}) c LEFT JOIN ends p ON c.partition = p.partition LEFT JOIN (
     SELECT partition, queue, max(step) AS step FROM {name_of("deletions")}
     GROUP BY partition, queue
 ) d ON c.partition = d.partition AND c.queue = d.queue
