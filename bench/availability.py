@@ -51,6 +51,8 @@ class Change(NamedTuple):
     """How many it needs."""
     is_general: bool = True
     """Whether it happens to the workers of any system."""
+    is_upgrade: bool = False
+    """Whether it begins with workers of the last release."""
 
 
 async def _kill(workers: Workers) -> None:
@@ -86,6 +88,12 @@ async def _roll(workers: Workers) -> None:
         await workers.restart_in_order(number)
 
 
+async def _upgrade(workers: Workers) -> None:
+    assert isinstance(workers, RingWorkers)
+    workers.use_this_version()
+    await _roll(workers)
+
+
 async def _lose_a_broker(workers: Workers) -> None:
     workers.brokers.kill_last()
 
@@ -98,6 +106,14 @@ CHANGES = (
     Change("a worker joins", 1, _join),
     Change("`apply` of queue, pattern, route and sizes", 2, _apply, "none", is_general=False),
     Change("rolling restart of all workers", 2, _roll, "all"),
+    Change(
+        "the version after the last release, worker by worker",
+        2,
+        _upgrade,
+        "all",
+        is_general=False,
+        is_upgrade=True,
+    ),
     Change("loss of a broker that leads nothing", 2, _lose_a_broker, "none", 3, is_general=False),
 )
 
@@ -175,10 +191,14 @@ async def measure(change: Change, workers: Workers) -> Found:
     """Carry load through one change."""
     rings = Rings(workers)
     await workers.brokers.are_complete(NAME)
+    if change.is_upgrade:
+        assert isinstance(workers, RingWorkers)
+        await asyncio.to_thread(workers.use_last_release)
     for number in range(change.workers):
         workers.start(number)
     async with rings.busy():
-        await workers.until_settled(change.workers)
+        has_standbys = change.workers > 1 and not change.is_upgrade
+        await workers.until_settled(change.workers, has_standbys=has_standbys)
         rings.begin()
         await until(rings.are_served, "each ring is served")
         await asyncio.sleep(STEADY_S)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +23,7 @@ from ringfaust.client import Admin, RingConsumer, RingProducer, StatusReader
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol.partitioner import partition_of
+from tests.chaos.release import last_release
 
 PARTITIONS = 4
 NAME = "available"
@@ -110,13 +112,13 @@ class Workers(ABC):
                     found[int(name.removeprefix("partition "))] = number
         return found
 
-    async def until_settled(self, workers: int) -> None:
-        """Wait until each worker has partitions, and each partition a standby if there are two."""
+    async def until_settled(self, workers: int, *, has_standbys: bool) -> None:
+        """Wait until each worker has partitions, and if so, each partition a standby."""
         await until(
             lambda: len({*self.owners().values()}) == workers and len(self.owners()) == PARTITIONS,
             "each worker has partitions",
         )
-        if workers > 1:
+        if has_standbys:
             async with self.standbys() as followed:
                 await until(lambda: len(followed()) == PARTITIONS, "each partition has a standby")
 
@@ -134,6 +136,8 @@ class RingWorkers(Workers):
         super().__init__(folder, brokers)
         self._queues: dict[str, Any] = {"#": {"ring_size": 1_000}, "full.*": {"ring_size": -1}}
         self._topics = ["in"]
+        self._python: list[str | Path] = [sys.executable]
+        """What runs a worker that is started now."""
         self._client: dict[str, Any] = {"bootstrap_servers": self.servers, "application": NAME}
         settings = self._client | {"partitions": PARTITIONS}
         (folder / "worker.yaml").write_text(yaml.safe_dump(settings))
@@ -149,7 +153,7 @@ class RingWorkers(Workers):
 
     def command(self, number: int) -> list[str | Path]:
         return [
-            sys.executable, "-m", "ringfaust", "worker", "--config", self.folder,
+            *self._python, "-m", "ringfaust", "worker", "--config", self.folder,
             "--data-dir", self.folder / f"data-{number}",
         ]  # fmt: skip
 
@@ -174,6 +178,15 @@ class RingWorkers(Workers):
             async for message in consumer:
                 yield message
                 await message.ack()
+
+    def use_last_release(self) -> None:
+        """Workers that are started now are of the last release."""
+        _, python = last_release(Path(tempfile.mkdtemp(dir=self.folder)))
+        self._python = [python, "-I"]
+
+    def use_this_version(self) -> None:
+        """Workers that are started now are of this tree."""
+        self._python = [sys.executable]
 
     async def apply_changes(self) -> None:
         """Apply a new queue, pattern and route with its topic, and other sizes of the rings."""

@@ -64,6 +64,13 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .root.Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+# A node that dies should not take a worker and its standbys.
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "ringfaust.selector" .root | nindent 8 }}
 {{- with .root.Values.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
