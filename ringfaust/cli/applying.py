@@ -287,7 +287,7 @@ async def _look(
             "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
         )
     wanted = queues if revision is None else _content(revision, revisions, worker)
-    newest = max(used.values(), key=lambda each: each.revision) if used else revisions[-1]
+    newest = max((*used.values(), *revisions), key=lambda each: each.revision)
     document = wanted.document()
     found = differences(newest.document, document)
     behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}

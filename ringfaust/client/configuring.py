@@ -11,8 +11,15 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
-from ringfaust.client.errors import BadArgument, ClientError, NoAnswer, OutcomeUnknown
+from ringfaust.client.errors import (
+    BadArgument,
+    ClientError,
+    NoAnswer,
+    OutcomeUnknown,
+    Refused,
+)
 from ringfaust.client.inspected import QueueSummary, SettingSince
+from ringfaust.protocol.document_checks import document_faults
 from ringfaust.protocol.lifecycle import HELD_STATES
 from ringfaust.protocol.names import apply_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
@@ -24,7 +31,6 @@ from ringfaust.protocol.revisions import (
     revision_rows,
 )
 from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
-from ringfaust.protocol.route_checks import document_faults
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.times import wall_ms
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
@@ -180,10 +186,34 @@ async def apply(
         first = [] if known else [used[min(used)]._replace(revision=0)]
         command["revision"] = mine.revision
         rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
-        done = await _write(connection, writer, rows, command, waits=not is_stopped)
+        try:
+            done = await _write(connection, writer, rows, command, waits=not is_stopped)
+        except Refused as error:
+            latest = max(used.values(), key=lambda each: each.revision)
+            await _take_back(connection, writer, mine, latest)
+            raise NotApplied(
+                f"a worker refuses revision {mine.revision}: {error}. Revision {mine.revision + 1} "
+                f"has what was before. If workers of several versions run, upgrade them first"
+            ) from error
         return Applied(mine.revision, *done)
     finally:
         await writer.stop()
+
+
+async def _take_back(
+    connection: Connection, writer: Writer, refused: Configuration, before: Configuration
+) -> None:
+    """Apply what was before again: a worker that starts could not use what others refuse."""
+    again = refused._replace(
+        revision=refused.revision + 1, document=before.document, applied_ms=wall_ms(),
+        text=f"takes back revision {refused.revision}, which a worker refused",
+    )  # fmt: skip
+    command = {
+        "type": "apply", "revision": again.revision, "configuration": again.document,
+        "who": again.who, "text": again.text,
+    }  # fmt: skip
+    rows = revision_rows(connection.topic(Role.CONFIGURATION), [again])
+    await _write(connection, writer, rows, command, waits=True)
 
 
 async def raise_level(connection: Connection, level: int, who: str) -> Raised:

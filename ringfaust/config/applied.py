@@ -81,15 +81,15 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
         return InUse(file, file)
     oldest, newest = revisions[0], revisions[-1]
     queues = queues_of(newest, topic)
+    found = differences(queues.document(), file.document())
     note = ""
-    if queues.document() != file.document():
+    if found:
         note = (
             f"queues.yaml of this worker differs from revision {newest.revision}, which "
             f"{newest.who or 'somebody'} applied at {time_text(newest.applied_ms)} and which is in "
             "effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts the file into "
             "effect"
         )
-    found = differences(queues.document(), file.document())
     first = queues_of(oldest, topic)
     return InUse(queues, first, note, newest.revision, tuple(found))
 

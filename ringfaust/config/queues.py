@@ -15,9 +15,7 @@ from pydantic_core import PydanticCustomError
 from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
-from ringfaust.core.address import SEPARATOR, beyond_room, queue_name
-from ringfaust.core.catalog import Catalog, beyond_patterns, catalog_of
-from ringfaust.core.patterns import is_pattern
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import (
     FIELD_NAMES,
@@ -28,33 +26,20 @@ from ringfaust.core.settings import (
     written_name,
 )
 from ringfaust.errors import BadSelector, BadSetting, suggestion
+from ringfaust.protocol.document_checks import faults_among, name_fault, subscription_fault
 from ringfaust.protocol.routes import Route
 
 
 def _pattern(name: str) -> str:
-    if not name or len(name) > limits.NAME_CHARS or "\0" in name:
-        raise refuse(f"a queue's name has 1 to {limits.NAME_CHARS} characters and no NUL")
-    for word in name.split("."):
-        if len(word) > 1 and ("*" in word or "#" in word):
-            raise refuse(
-                f"{shown(word)} mixes a wildcard with text: * and # match whole words between "
-                "dots, as in departures.*"
-            )
-    if SEPARATOR in name:
-        raise refuse(
-            f"{shown(name)} is a queue of an address: declare it as addresses."
-            f"{name.replace(SEPARATOR, '.subscriptions.', 1)}"
-        )
+    if fault := name_fault(name):
+        raise refuse(fault)
     return name
 
 
 def _subscription(name: str) -> str:
-    if not name or SEPARATOR in name or is_pattern(name):
-        raise refuse(
-            f"{shown(name)} is not a valid name for a subscription: it must not be empty, contain "
-            ":: or be a pattern"
-        )
-    return _pattern(name)
+    if fault := subscription_fault(name):
+        raise refuse(fault)
+    return name
 
 
 def _queue_fields(given: dict[str, object]) -> dict[str, object]:
@@ -127,14 +112,6 @@ class AddressConfig(ConfigModel):
     subscriptions: _Subscriptions = {}
     """Its predeclared queues: fields by name."""
 
-    @model_validator(mode="after")
-    def _anycast_has_one(self) -> Self:
-        if self.routing == "anycast" and len(self.subscriptions) > 1:
-            raise refuse(
-                "an anycast address has one queue; use multicast for several", "subscriptions"
-            )
-        return self
-
 
 _Address = Annotated[
     AddressConfig, BeforeValidator(_null_is_empty, json_schema_input_type=AddressConfig | None)
@@ -160,78 +137,8 @@ class QueuesConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        refuse_all(
-            [
-                *self._topics_with_two_routes(),
-                *self._ambiguous_names(),
-                *self._long_names(),
-                *self._too_many_subscriptions(),
-                *self._too_many_patterns(),
-                *self._routes_to_nowhere(),
-            ]
-        )
+        refuse_all(refuse(each.text, *each.path) for each in faults_among(self.document()))
         return self
-
-    def _topics_with_two_routes(self) -> Iterator[PydanticCustomError]:
-        seen: set[str] = set()
-        for index, route in enumerate(self.routes):
-            if route.topic in seen:
-                yield refuse(
-                    f"topic {route.topic!r} has two routes, but a record goes to one queue: "
-                    "remove one of them",
-                    "routes",
-                    index,
-                    "topic",
-                )
-            seen.add(route.topic)
-
-    def _ambiguous_names(self) -> Iterator[PydanticCustomError]:
-        for name in self.queues:
-            if name in self.addresses:
-                yield refuse(
-                    "is also an address, so a send would be ambiguous: rename one", "queues", name
-                )
-
-    def _long_names(self) -> Iterator[PydanticCustomError]:
-        for address, given in self.addresses.items():
-            for name in given.subscriptions:
-                if len(queue_name(address, name)) > limits.NAME_CHARS:
-                    yield refuse(
-                        f"{shown(queue_name(address, name))} is too long: a queue's name, with "
-                        f"its address and ::, has at most {limits.NAME_CHARS} characters",
-                        "addresses",
-                        address,
-                        "subscriptions",
-                        name,
-                    )
-
-    def _too_many_subscriptions(self) -> Iterator[PydanticCustomError]:
-        for address, given in self.addresses.items():
-            names = [queue_name(address, name) for name in given.subscriptions]
-            if most := beyond_room(names):
-                yield refuse(
-                    f"{len(names):,} subscriptions; an address takes at most {most}",
-                    "addresses",
-                    address,
-                    "subscriptions",
-                )
-
-    def _too_many_patterns(self) -> Iterator[PydanticCustomError]:
-        names = (*self.queues, *self.addresses, *self.settings)
-        if text := beyond_patterns(sum(map(is_pattern, names))):
-            yield refuse(text)
-
-    def _routes_to_nowhere(self) -> Iterator[PydanticCustomError]:
-        declared = [*self.queues, *self.addresses]
-        for index, route in enumerate(self.routes):
-            if not any(route.may_lead_to(pattern) for pattern in declared):
-                known = suggestion(route.queue, declared) if declared else "both are empty"
-                yield refuse(
-                    f"{shown(route.queue)} is not declared in `queues` or `addresses`; {known}",
-                    "routes",
-                    index,
-                    "queue",
-                )
 
     def split_routes(self, partitions: int) -> tuple[list[Route], list[Route]]:
         """Return the routes that workers read directly, and those whose records take the hop.

@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, field_validator
 
 from ringfaust.config.documents import ConfigModel, refuse
-from ringfaust.core.catalog import Catalog
-from ringfaust.core.patterns import Pattern
 from ringfaust.protocol.route_changes import needs_hop
 from ringfaust.protocol.route_checks import CheckedRoute, template_fault, topic_fault
 from ringfaust.protocol.routes import RouteTemplate
@@ -49,17 +47,6 @@ class RouteConfig(ConfigModel):
                 read directly.
         """
         return needs_hop(self.name_template, self.hop, partitions)
-
-    def may_lead_to(self, pattern: str) -> bool:
-        """Return whether a record of this route could name a queue that the pattern declares.
-
-        If the name varies, this compares only the whole words before the first placeholder.
-        """
-        template = self.name_template
-        if not template.parts:
-            return Catalog({pattern: {}}, {}).declares(template.text)
-        words = template.texts[0].split(".")[:-1]
-        return Pattern(pattern).may_go_on(words)
 
     @property
     def name_template(self) -> RouteTemplate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
@@ -17,23 +17,54 @@ from ringfaust.transactional.vendor import stop_client
 
 _TIMEOUT_S = 60
 
-REPARTITIONED = "repartitioned "
-"""The metadata of an offset up to which a topic was repartitioned begins with this."""
+_REPARTITIONED, _CHANGELOG = "repartitioned ", "changelog "
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a consumer group has committed."""
+
+    offset: int
+    metadata: str = ""
+    """What was added: `repartition_metadata` or `changelog_metadata`, in the group of a worker."""
+
+    @property
+    def is_repartitioned(self) -> bool:
+        """Whether a repartition task has committed it."""
+        return self.metadata.startswith(_REPARTITIONED)
+
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic that a repartition task has read; empty if it is not known."""
+        return self.metadata.removeprefix(_REPARTITIONED) if self.is_repartitioned else ""
+
+    @property
+    def changelog_id(self) -> str:
+        """The id of the changelog with the state that belongs to it; empty if it is not known."""
+        is_of_store = self.metadata.startswith(_CHANGELOG)
+        return self.metadata.removeprefix(_CHANGELOG) if is_of_store else ""
 
 
 def repartition_metadata(topic_id: str) -> str:
-    """What is committed with such an offset; `topic_id`: of the topic, empty if not known."""
-    return REPARTITIONED + topic_id
+    """What a repartition task commits with its offset.
+
+    Args:
+        topic_id: of the topic; empty if the brokers are too old to know it.
+    """
+    return _REPARTITIONED + topic_id
 
 
-def repartitioned_topic_id(metadata: str) -> str:
-    """The id of the topic that such an offset belongs to; empty if it is not known."""
-    return metadata.removeprefix(REPARTITIONED) if metadata.startswith(REPARTITIONED) else ""
+def changelog_metadata(topic_id: str) -> str:
+    """What a task with a store commits with its offsets.
+
+    Args:
+        topic_id: of the changelog; empty if the brokers are too old to know it.
+    """
+    return _CHANGELOG + topic_id if topic_id else ""
 
 
 async def group_offsets(
     client: Mapping[str, Any], group: str, tps: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], OffsetAndMetadata]:
+) -> dict[tuple[str, int], CommittedOffset]:
     """The offsets that a group has committed, by topic and partition. Others are left out.
 
     A coordinator that is not ready answers for some partitions only, and aiokafka returns that as
@@ -54,7 +85,7 @@ async def group_offsets(
 
 async def group_offsets_again(
     admin: AIOKafkaAdminClient, group: str, tps: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], OffsetAndMetadata]:
+) -> dict[tuple[str, int], CommittedOffset]:
     """Like `group_offsets`, with a client that is connected.
 
     Raises:
@@ -73,7 +104,11 @@ async def group_offsets_again(
         return found
 
     found = await until_ready(ask, _TIMEOUT_S)
-    return {(tp.topic, tp.partition): at for tp, at in found.items() if at.offset >= 0}
+    return {
+        (tp.topic, tp.partition): CommittedOffset(at.offset, at.metadata or "")
+        for tp, at in found.items()
+        if at.offset >= 0
+    }
 
 
 async def groups_named(client: Mapping[str, Any], prefix: str) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ringfaust.core.catalog import catalog_of
-from ringfaust.errors import BadSetting, suggestion
+from ringfaust.core.catalog import Catalog
+from ringfaust.core.patterns import Pattern
+from ringfaust.errors import suggestion
 from ringfaust.protocol.route_changes import needs_hop
 from ringfaust.protocol.routes import RouteTemplate
 
@@ -31,6 +32,17 @@ class CheckedRoute(NamedTuple):
         """The template with `{topic}` filled in."""
         return RouteTemplate(self.queue.replace("{topic}", self.topic))
 
+    def may_lead_to(self, pattern: str) -> bool:
+        """Whether a record of this route could name a queue that the pattern declares.
+
+        If the name varies, this compares only the whole words before the first placeholder.
+        """
+        template = self.name_template
+        if not template.parts:
+            return Catalog({pattern: {}}, {}).declares(template.text)
+        words = template.texts[0].split(".")[:-1]
+        return Pattern(pattern).may_go_on(words)
+
 
 class RouteFault(NamedTuple):
     """What is wrong with a route."""
@@ -45,8 +57,7 @@ def topic_fault(name: str) -> str:
     if _TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
         return ""
     return (
-        f"{_shown(name)} is not a valid topic name: Kafka allows up to 249 letters, digits and . _ "
-        "-"
+        f"{shown(name)} is not a valid topic name: Kafka allows up to 249 letters, digits and . _ -"
     )
 
 
@@ -56,9 +67,9 @@ def template_fault(template: str) -> str:
         return "is empty but must name a queue"
     texts = RouteTemplate(template).texts
     for unknown in (found for text in texts for found in _BRACES.findall(text)):
-        return f"{_shown(unknown)} is not a placeholder; {suggestion(unknown, _PLACEHOLDERS)}"
+        return f"{shown(unknown)} is not a placeholder; {suggestion(unknown, _PLACEHOLDERS)}"
     if any(set("{}\0") & set(text) for text in texts):
-        return f"{_shown(template)} contains an unmatched brace or a NUL"
+        return f"{shown(template)} contains an unmatched brace or a NUL"
     return ""
 
 
@@ -88,26 +99,6 @@ def faults_together(
                 "queue but would send its records to different partitions: set hop: always on "
                 "both, or give their queues different names",
             )
-
-
-def document_faults(
-    document: Mapping[str, Any], own_topics: Collection[str], partitions: int
-) -> list[str]:
-    """Everything that is wrong with the routes of a document; or else a wrong setting."""
-    routes = [CheckedRoute(**each) for each in document.get("routes", ())]
-    found = []
-    for index, route in enumerate(routes):
-        if text := topic_fault(route.topic):
-            found.append(RouteFault(f"routes.{index}.topic", text))
-        if text := template_fault(route.queue):
-            found.append(RouteFault(f"routes.{index}.queue", text))
-    found = found or [*faults_together(routes, own_topics, partitions)]
-    if not found:
-        try:
-            catalog_of(document)
-        except BadSetting as error:
-            return [str(error)]
-    return [f"{each.field}: {each.text}" for each in found]
 
 
 def conflict(one: CheckedRoute, other: CheckedRoute, partitions: int) -> bool:
@@ -144,6 +135,7 @@ def _hops(route: CheckedRoute, partitions: int) -> bool:
     return needs_hop(route.name_template, route.hop, partitions)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """A text as an error shows it: shortened if it is long."""
     found = repr(text)
     return found if len(found) <= _SHOWN_CHARS else found[:_SHOWN_CHARS] + "…"

@@ -27,14 +27,14 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.offsets import group_offsets
+from ringfaust.kafka.offsets import CommittedOffset, group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.transactional.writer import TransactionalWriter
 
 log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
-CommittedOffsets = Mapping[tuple[str, int], OffsetAndMetadata]
+CommittedOffsets = Mapping[tuple[str, int], CommittedOffset]
 """Committed offsets by topic and partition; what they mean is up to the job."""
 
 BATCH_BYTES = 1_000_000

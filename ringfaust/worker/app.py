@@ -34,7 +34,7 @@ from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
 from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
-from ringfaust.kafka.offsets import group_offsets_again
+from ringfaust.kafka.offsets import CommittedOffset, group_offsets_again
 from ringfaust.kafka.shared_clients import SharedClients, shared_clients
 from ringfaust.kafka.sign_topic import SignTopic
 from ringfaust.kafka.status_topic import StatusTopic
@@ -55,7 +55,7 @@ from ringfaust.worker.failover import Failover
 from ringfaust.worker.faust.consumer_thread import Background
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.transport import BatchApp
-from ringfaust.worker.interfaces import Batch, Bounds, CommittedOffset, WorkerClock
+from ringfaust.worker.interfaces import Batch, Bounds, WorkerClock
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -299,10 +299,7 @@ def _context(
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         group, wanted = worker_group(worker.application), [*tps]
         offsets = await clients.ask(lambda each: group_offsets_again(each.admin, group, wanted))
-        return {
-            TP(*tp): CommittedOffset(found.offset, found.metadata or "")
-            for tp, found in offsets.items()
-        }
+        return {TP(*tp): found for tp, found in offsets.items()}
 
     return WorkerContext(
         application=worker.application,

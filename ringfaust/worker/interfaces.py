@@ -27,7 +27,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from ringfaust.errors import ProtocolError, RingfaustError
-from ringfaust.kafka.offsets import REPARTITIONED, repartitioned_topic_id
+from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Activity, Outputs
 from ringfaust.processor.processor import Writes
@@ -304,42 +304,6 @@ class Bounds(NamedTuple):
     """The offset after the last committed record."""
     topic_id: str = ""
     """Empty if the brokers are too old to know it."""
-
-
-class CommittedOffset(NamedTuple):
-    """An offset that the consumer group has committed."""
-
-    offset: int
-    metadata: str = ""
-    """What was added: `kafka.offsets.repartition_metadata` or `changelog_metadata`."""
-
-    @property
-    def is_repartitioned(self) -> bool:
-        """Whether a repartition task has committed it."""
-        return self.metadata.startswith(REPARTITIONED)
-
-    @property
-    def topic_id(self) -> str:
-        """The id of the topic that it belongs to; empty if it is not known."""
-        return repartitioned_topic_id(self.metadata)
-
-    @property
-    def changelog_id(self) -> str:
-        """The id of the changelog with the state that belongs to it; empty if it is not known."""
-        is_of_store = self.metadata.startswith(_CHANGELOG)
-        return self.metadata.removeprefix(_CHANGELOG) if is_of_store else ""
-
-
-_CHANGELOG = "changelog "
-
-
-def changelog_metadata(topic_id: str) -> str:
-    """What a task with a store commits with its offsets.
-
-    Args:
-        topic_id: of the changelog; empty if the brokers are too old to know it.
-    """
-    return _CHANGELOG + topic_id if topic_id else ""
 
 
 class LogEnd(NamedTuple):

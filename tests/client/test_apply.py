@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import Admin, BadArgument, RingProducer
+from ringfaust.client import Admin, BadArgument, RingProducer, configuring
 from ringfaust.client.configuring import NotApplied
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.revisions import KEPT
@@ -168,6 +168,13 @@ async def test_a_topic_that_no_worker_could_read_is_refused(broker: MemoryBroker
             "routes.1.hop: .* can name the same queue",
         ),
         (content(**{f"q{number}": {"ring_size": 1} for number in range(20_000)}), "limit is"),
+        (content(**{"a*.b": {}}), r"queues.a\*.b: 'a\*' mixes a wildcard with text"),
+        (content(**{f"q{number}.*": {} for number in range(1_001)}), "1,001 names with"),
+        ({"routes": [*ROUTES, *ROUTES]}, "has two routes"),
+        (
+            {**content(orders={}), "routes": [{"topic": "t", "queue": "odrers"}]},
+            "is not declared in .* 'orders'",
+        ),
     ],
 )
 async def test_what_is_no_configuration_is_refused_before_it_is_written(
@@ -178,6 +185,24 @@ async def test_what_is_no_configuration_is_refused_before_it_is_written(
             with pytest.raises(BadArgument, match=says):
                 await admin.apply({"routes": ROUTES, **wrong})
             assert await admin.history() == []
+
+
+async def test_what_a_worker_refuses_is_taken_back(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R128. It stayed in the log, so a worker that was started again could not begin."""
+    monkeypatch.setattr(configuring, "document_faults", lambda *_: [])  # an older worker's view
+    many = content(orders={}, **{f"q{number}.*": {} for number in range(1_001)})
+    with broker:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.apply(content(orders={"ring_size": 3}))
+            with pytest.raises(NotApplied, match=r"refuses revision 2: .* Revision 3 has what was"):
+                await admin.apply(many)
+            found = await admin.history()
+            assert [each.revision for each in found] == [0, 1, 2, 3]
+            assert found[3].document == found[1].document
+            used = await admin.configuration()
+            assert {each.revision for each in used.values()} == {3}
 
 
 async def test_the_oldest_revisions_are_forgotten_but_for_the_first(broker: MemoryBroker) -> None:

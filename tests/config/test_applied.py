@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringfaust import __version__
 from ringfaust.client.configuring import settings_since
@@ -15,6 +17,7 @@ from ringfaust.config.differences import differences, summary
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.core.catalog import Configuration
 from ringfaust.errors import UnsupportedLevel
+from ringfaust.protocol.document_checks import document_faults
 from ringfaust.protocol.revisions import (
     ConfigurationLog,
     RaisedLevel,
@@ -48,6 +51,53 @@ def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
         1, ["~ queues q  ring_size: 4 -> 3"]
     )  # fmt: skip
     assert newest_of(known, second, "t").note == ""
+
+
+def test_other_order_of_the_routes_is_no_difference() -> None:
+    """The worker said that its file differs, and `diff` showed nothing."""
+    routes = [{"topic": name, "queue": name, "hop": "always"} for name in ("a", "b")]
+    one, other = (
+        QueuesConfig.model_validate({"routes": each, "queues": {"a": {}, "b": {}}})
+        for each in (routes, routes[::-1])
+    )
+    assert newest_of([revision(1, one)], other, "t").note == ""
+
+
+RIGHT_NAMES = ["q", "r", "a.b", "*", "#", "a.*"]
+NAMES = st.sampled_from([*RIGHT_NAMES * 4, "a*", "x::y", "", "q" * 300, "nul\0"])
+RIGHT_SETTINGS = [{}, {"ring_size": 3}, {"window": 1}]
+WRONG_SETTINGS = [{"ring_size": -7}, {"ring_sise": 3}, {"selector": "a ="}]
+SETTINGS = st.sampled_from([*RIGHT_SETTINGS * 8, *WRONG_SETTINGS])
+TABLES = st.dictionaries(NAMES, SETTINGS, max_size=3)
+DOCUMENTS = st.fixed_dictionaries({
+    "routes": st.lists(
+        st.fixed_dictionaries({
+            "topic": st.sampled_from([*"tuvwxyz", "a b", ""]),
+            "queue": st.sampled_from(["q", "r", "a.{key}", "a.b", "{key", "x::y", "", "none"]),
+            "hop": st.sampled_from(["auto", "always", "never"]),
+        }),
+        max_size=3,
+    ),
+    "queues": TABLES,
+    "settings": TABLES,
+    "addresses": st.dictionaries(
+        NAMES,
+        st.fixed_dictionaries({}, optional={
+            "routing": st.sampled_from(["multicast", "anycast"] * 4 + ["none"]),
+            "compat": st.sampled_from(["default", "artemis"] * 4 + ["none"]),
+            "retroactive_count": st.sampled_from([0, 3, 0, 3, 0, 3, -1, 1_000_000]),
+            "subscriptions": TABLES,
+        }),
+        max_size=2,
+    ),
+})  # fmt: skip
+
+
+@given(DOCUMENTS)
+def test_a_worker_can_start_with_whatever_can_be_applied(document: dict[str, Any]) -> None:
+    """R128. What was applied with a mistyped queue stopped every worker at its next start."""
+    if not document_faults(document, {"app.control"}, 4):
+        QueuesConfig.model_validate(document)
 
 
 def test_a_setting_has_its_value_since_the_revision_that_brought_it() -> None:

@@ -10,6 +10,7 @@ from aiokafka.errors import IllegalStateError, KafkaConnectionError
 from aiokafka.protocol.transaction import EndTxnRequest
 from faust.types import TP
 
+from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Processor
@@ -19,7 +20,6 @@ from ringfaust.transactional import vendor
 from ringfaust.worker.interfaces import (
     Batch,
     Bounds,
-    CommittedOffset,
     GroupOffsets,
     ReadBounds,
     ReadPosition,

@@ -28,7 +28,6 @@ from ringfaust.kafka.names import (
 from ringfaust.kafka.offsets import (
     group_offsets,
     repartition_metadata,
-    repartitioned_topic_id,
 )
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
@@ -162,11 +161,11 @@ async def _repartitioned_offsets(
     tps = [(topic, partition) for topic, of in parts.items() for partition in of]
     offsets = await group_offsets(client, worker_group(worker.application), tps)
     for (topic, _), found in offsets.items():
-        await _refuse_recreated(worker, {topic: repartitioned_topic_id(found.metadata)})
+        await _refuse_recreated(worker, {topic: found.topic_id})
     # Before a topic was repartitioned, the group's offset may have lagged behind the state.
     committed = {
         (topic, partition): found.offset
-        if found.metadata
+        if found.is_repartitioned
         else max(found.offset, positions.get(partition, {}).get(topic, 0))
         for (topic, partition), found in offsets.items()
     }

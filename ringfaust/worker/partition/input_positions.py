@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import StaleMetadata, UnknownTopicOrPartitionError
 from faust.types import TP
 
+from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.kafka.reader import committed_reader
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.worker.interfaces import (
     Bounds,
-    CommittedOffset,
     ReadTopicIds,
     StateLost,
     StopsWorker,

@@ -14,7 +14,7 @@ from faust.types import TP
 
 from ringfaust.errors import ProtocolError
 from ringfaust.kafka.names import repartition_transactional_id
-from ringfaust.kafka.offsets import repartition_metadata
+from ringfaust.kafka.offsets import CommittedOffset, repartition_metadata
 from ringfaust.processor.processor import Writes
 from ringfaust.processor.repartition import Repartitioner
 from ringfaust.protocol.record_batches import RecordBatches
@@ -23,7 +23,6 @@ from ringfaust.protocol.routes import Route, copied_key
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import (
     Bounds,
-    CommittedOffset,
     PartitionStore,
     PendingCommit,
 )

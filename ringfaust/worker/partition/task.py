@@ -24,13 +24,13 @@ from aiokafka.errors import IllegalStateError, KafkaError, ProducerFenced
 from faust.types import TP
 
 from ringfaust.errors import ProtocolError
+from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import (
     Batch,
     Bounds,
     CancelledByNobody,
-    CommittedOffset,
     InputChanged,
     PartitionStore,
     PendingCommit,

@@ -20,6 +20,7 @@ from faust.types import TP
 from ringfaust.core.state import State
 from ringfaust.errors import ProtocolError
 from ringfaust.kafka.names import partition_transactional_id
+from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
@@ -37,10 +38,8 @@ from ringfaust.spans import open_spans
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import (
     Bounds,
-    CommittedOffset,
     PartitionStore,
     PendingCommit,
-    changelog_metadata,
 )
 from ringfaust.worker.partition.command_log import CommandLog
 from ringfaust.worker.partition.hearing import Hearing

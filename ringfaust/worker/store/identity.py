@@ -177,28 +177,27 @@ async def copied_before(
         None: it was not copied.
 
     Raises:
-        StateLost: they know nothing of it, and keep no more positions (R120).
+        StateLost: one of them keeps no more positions (R120), and may have had its records.
     """
-    found = []
-    is_full = False
+    found: list[int] = []
     await consumer.start()
     try:
         for hop, changelog in changelogs.items():
             stored = read_positions(await _find_positions(None, changelog, consumer))
-            found.append(stored.get(key))
-            found += await _waiting_in_hop(key, hop, stored.get(hop.topic, 0), consumer)
-            is_full = is_full or len(copied_keys(stored)) >= limits.COPIED_PARTITIONS
+            known = [stored[key]] if key in stored else []
+            known += await _waiting_in_hop(key, hop, stored.get(hop.topic, 0), consumer)
+            if not known and len(copied_keys(stored)) >= limits.COPIED_PARTITIONS:
+                raise StateLost(
+                    f"{key.rpartition('/')[0]}: the group has no offset, and partition "
+                    f"{hop.partition} does not know up to where it was copied: it keeps the "
+                    f"positions of {limits.COPIED_PARTITIONS:,} repartitioned partitions. Stop all "
+                    "workers, and set the group's offset (kafka-consumer-groups.sh "
+                    "--reset-offsets): to the earliest if nothing was copied from it yet"
+                )
+            found += known
     finally:
         await stop_client(consumer)
-    copied = max((at for at in found if at is not None), default=None)
-    if copied is None and is_full:
-        raise StateLost(
-            f"{key.rpartition('/')[0]}: the group has no offset, and the rings do not know whether "
-            f"its records were copied: they keep the positions of {limits.COPIED_PARTITIONS:,} "
-            "repartitioned partitions. Set the group's offset (kafka-consumer-groups.sh "
-            "--reset-offsets): to the earliest if nothing was copied from it yet"
-        )
-    return copied
+    return max(found, default=None)
 
 
 async def _waiting_in_hop(

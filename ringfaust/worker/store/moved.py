@@ -10,7 +10,6 @@ from ringfaust.kafka.names import worker_group
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
-from ringfaust.worker.interfaces import CommittedOffset
 
 
 class MovedState(RingfaustError):
@@ -41,8 +40,8 @@ async def refuse_moved_state(worker: WorkerConfig, queues: QueuesConfig) -> None
     numbers = range(worker.partitions)
     wanted = [(topic, number) for topic in topics for number in numbers]
     offsets = await group_offsets(client, worker_group(worker.application), wanted)
-    found = [CommittedOffset(each.offset, each.metadata or "") for each in offsets.values()]
-    if any(each.changelog_id in ("", changelog_id) for each in found if not each.is_repartitioned):
+    found = [each for each in offsets.values() if not each.is_repartitioned]
+    if any(each.changelog_id in ("", changelog_id) for each in found):
         return
     states = await moved_states(client, changelog, numbers)
     if states.moved:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ringfaust.kafka.offsets import repartition_metadata
-from ringfaust.worker.interfaces import CommittedOffset
+from ringfaust.kafka.offsets import CommittedOffset, repartition_metadata
 from ringfaust.worker.partition.work import _GROUP_OFFSETS_S, PartitionWork
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ringfaust.kafka.offsets import repartition_metadata
+from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata, repartition_metadata
 from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.worker.interfaces import (
     Bounds,
-    CommittedOffset,
     StateLost,
-    changelog_metadata,
 )
 from ringfaust.worker.partition.input_positions import (
     GapFound,

@@ -9,13 +9,13 @@ import pytest
 from faust.types import TP
 
 from ringfaust.core import limits
-from ringfaust.kafka.offsets import repartition_metadata
+from ringfaust.kafka.offsets import CommittedOffset, repartition_metadata
 from ringfaust.kafka.topic_ids import TopicIds
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, copied_key, repartition_headers
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
 from ringfaust.worker.context import TaskSettings
-from ringfaust.worker.interfaces import Bounds, CommittedOffset, StateLost
+from ringfaust.worker.interfaces import Bounds, StateLost
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.store.identity import copied_before
 from tests.sim.broker import Broker
@@ -124,11 +124,12 @@ async def test_without_an_offset_it_does_not_guess_once_the_rings_keep_no_more_p
     broker, key = Broker(0), copied_key("in/0", "id")
     others = {copied_key(f"other/{each}", "id"): 7 for each in range(limits.COPIED_PARTITIONS)}
     broker.write(CHANGELOG, [(POSITIONS_KEY, write_positions(others), [])])
-    logs = {TP("hop", 0): TP(*CHANGELOG)}
-    with pytest.raises(StateLost, match="in/0: the group has no offset"):
-        await copied_before(key, logs, VirtualConsumer(broker))
-    broker.write(("hop", 0), [hop_record(8, "id")])
-    assert await copied_before(key, logs, VirtualConsumer(broker)) == 9
+    broker.write(("changelog", 1), [(POSITIONS_KEY, write_positions({key: 50}), [])])
+    logs = {TP("hop", number): TP("changelog", number) for number in range(2)}
+    with pytest.raises(StateLost, match="in/0: the group has no offset, and partition 0"):
+        await copied_before(key, logs, VirtualConsumer(broker))  # 1 alone knows less than both
+    broker.write(("hop", 0), [hop_record(80, "id")])
+    assert await copied_before(key, logs, VirtualConsumer(broker)) == 81
 
 
 async def test_a_topic_that_was_created_again_is_copied_from_its_beginning() -> None:
