@@ -10,9 +10,11 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from pyspark.sql import SparkSession
 
-from ringfaust.config import load
+from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.topics import create_topics
+from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata, repartition_metadata
 from ringfaust.protocol.records import Role
+from ringfaust.spark.ring import move
 from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import WorkerProcess
@@ -153,3 +155,32 @@ def test_a_topic_that_was_created_again_is_refused(
         worker.stop()
     gaps = [line for _, line in lines(harness.read(Role.EVENTS)) if line["event"] == "gap"]
     assert {gap["cause"] for gap in gaps} == {"recreated"}
+
+
+def test_a_topic_that_was_read_directly_before_is_not_read_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker was killed before the group's offset had followed the state."""
+    offsets = {
+        ("in", 0): CommittedOffset(5, changelog_metadata("id")),
+        ("in", 1): CommittedOffset(5, repartition_metadata("")),
+    }
+
+    async def committed(*_: object) -> dict[tuple[str, int], CommittedOffset]:
+        return offsets
+
+    async def no_records(*_: object) -> dict[str, dict[int, int]]:
+        return {}
+
+    async def ends(*_: object) -> dict[str, dict[int, int]]:
+        return {"in": {0: 9, 1: 9}}
+
+    monkeypatch.setattr(move, "group_offsets", committed)
+    monkeypatch.setattr(move, "record_ends", no_records)
+    monkeypatch.setattr(move, "_refuse_recreated", no_records)
+    monkeypatch.setattr(move, "log_ends", ends)
+    route = {"topic": "in", "queue": "q", "hop": "always"}
+    queues = QueuesConfig.model_validate({"routes": [route], "queues": {"q": {}}})
+    positions = {0: {"in": 9}, 1: {"in": 9}}
+    found = asyncio.run(move._repartitioned_offsets(WorkerConfig(), queues, positions))
+    assert found == {"in": {"0": 9, "1": 5}}
