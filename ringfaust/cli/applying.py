@@ -154,11 +154,13 @@ def apply(
     """
     worker, queues = target.load()
 
-    async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied | None]:
+    async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied]:
+        from ringfaust.client.configuring import Applied
+
         looked = await _look(admin, worker, queues, revision)
         wanted, found = looked.wanted, looked.diff
         if not (found.differences or found.behind):
-            return found, None
+            return found, Applied(found.revision, (), ())
         if not as_json:
             _print(found)
         await _check_routes(looked, admin, worker)
@@ -185,13 +187,10 @@ def apply(
     if as_json:
         print_json(
             AppliedRevision(
-                applied.revision if applied else found.revision,
-                found.differences,
-                list(applied.partitions if applied else ()),
-                list(applied.waiting if applied else ()),
+                applied.revision, found.differences, [*applied.partitions], [*applied.waiting]
             )
         )
-    elif applied is None:
+    elif not (applied.partitions or applied.waiting):
         say(f"nothing differs from revision {found.revision}")
     else:
         _print_applied(applied)

@@ -157,14 +157,10 @@ async def apply(
     encode(command)  # refuses what no worker takes, before anything is asked
     _check_document(connection, document, count)
     now = feeds_of(document, count)
-    checks = (
-        _check_routes(number, feeds_of(each.document, count), now, queues_in)
-        for number, each in used.items()
-    )
-    await asyncio.gather(*checks)
+    before = {number: feeds_of(each.document, count) for number, each in used.items()}
+    await asyncio.gather(*(_check_routes(*each, now, queues_in) for each in before.items()))
     if used:
-        before = [feeds_of(each.document, count) for each in used.values()]
-        await _check_topics(connection, before, now)
+        await _check_topics(connection, before.values(), now)
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
     try:
         await writer.start()  # from here on nobody else can finish
@@ -286,7 +282,7 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
         )
 
 
-async def _check_topics(connection: Connection, before: Sequence[Feeds], now: Feeds) -> None:
+async def _check_topics(connection: Connection, before: Iterable[Feeds], now: Feeds) -> None:
     """Refuse new topics that no worker could read: all would stop at them (R113).
 
     Workers wait for a topic that does not exist.

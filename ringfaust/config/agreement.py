@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
@@ -20,16 +21,11 @@ def fingerprint(worker: WorkerConfig, queues: QueuesConfig) -> str:
     routes = [
         [route.topic, route.queue, route.needs_hop(worker.partitions)] for route in queues.routes
     ]
-    addresses = {
-        name: given.model_dump(exclude_unset=True) for name, given in queues.addresses.items()
-    }
-    agreed = {
+    agreed: dict[str, Any] = {
+        **queues.document(),
         "partitions": worker.partitions,
         "clock": worker.clock,
         "routes": sorted(routes),
-        "queues": queues.queues,
-        "addresses": addresses,
-        "settings": queues.settings,
     }
     if worker.cloud_events:
         agreed["cloud_events"] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Set
 from functools import lru_cache
 from typing import NamedTuple
@@ -59,8 +59,7 @@ class PartitionStatus:
         self._has_room = has_room
         self._marks: dict[str, int] = {}
         """The hash of what the topic has, by queue."""
-        self._waiting: dict[str, None] = {}
-        self._order: deque[str] = deque()
+        self._waiting: OrderedDict[str, None] = OrderedDict()
         """The queues that wait for a row, the first for longest."""
         self._active: dict[str, _Active] = {}
         work.numbers.rates = {}
@@ -113,9 +112,7 @@ class PartitionStatus:
     def changed(self, names: Iterable[str]) -> None:
         """Note that these queues may have changed."""
         for name in names:
-            if name not in self._waiting:
-                self._waiting[name] = None
-                self._order.append(name)
+            self._waiting.setdefault(name)
 
     def look(self, rows: Collection[tuple[str, QueueRow]]) -> None:
         """Compare some stored queues with their rows: all of them come in each pass."""
@@ -155,8 +152,7 @@ class PartitionStatus:
 
         `waiting` must not be 0.
         """
-        name = self._order.popleft()
-        del self._waiting[name]
+        name, _ = self._waiting.popitem(last=False)
         row: QueueRow | None = self.work.state.write_set.store.get((Kind.QUEUE, "", 0, name))
         if row is None and name not in self._declared:
             self._active.pop(name, None)
