@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ringfaust.core.table import Kind
+from ringfaust.protocol.stored_rows import write_json
 from tests.sim.plan import PARTITIONS, Plan, partition_for
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, failure, history, play, shrink
@@ -110,15 +111,24 @@ def test_an_older_worker_does_not_know_how_to_raise_the_level() -> None:
     assert len(lines_of(world, "done")) == 1
 
 
-def test_a_row_that_the_older_version_does_not_read_is_found() -> None:
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ((bytes((Kind.QUEUE,)) + b"a", bytes((0x83,)), []), "level 1 has no version 3"),
+        (
+            (bytes((Kind.UNFINISHED,)), write_json([[["fill", "a", []]], "a", 0, False, []]), []),
+            "level 1 has no stages {'fill'}",
+        ),
+    ],
+)
+def test_a_row_that_the_older_version_does_not_read_is_found(row: Any, says: str) -> None:
     world = World(PLAN)
     try:
         world.do(("change_version", True, "keep"))
         for step in (*SENDS, ("assign", 0, 0, ""), WORK):
             world.do(step)
-        row = (bytes((Kind.QUEUE,)) + b"a", bytes((0x83,)), [])
         world.broker.write(("changelog", 0), [row])
-        with pytest.raises(Wrong, match="level 1 has no version 3"):
+        with pytest.raises(Wrong, match=says):
             world.do(("change_version", True, "lose"))
             world.do(("assign", 0, 0, ""))
     finally:
