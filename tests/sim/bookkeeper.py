@@ -21,7 +21,6 @@ from tests.sim.queue_book import Line, Message, demand
 from tests.sim.replay import changelog
 from tests.sim.sends import Send
 
-_ALL = 1_000_000
 _OF_TIME = ("tick", "start")
 _SILENT = (b'"list"', *ORDER_MARKS)
 """Commands without an event."""
@@ -69,7 +68,7 @@ class Bookkeeper:
         """Every record of a repartitioned topic was forwarded once, or reported as undecodable."""
         sources: dict[str, int] = {}
         for number in range(PARTITIONS):
-            for record in self._broker.log("hop", number).read(0, _ALL)[0]:
+            for record in self._broker.log("hop", number).records():
                 source = _said(record)["source"]
                 sources[source] = sources.get(source, 0) + 1
             for source in self._partitions[number].undecodable_before_hop:
@@ -77,7 +76,7 @@ class Bookkeeper:
         for number in range(self._plan.far_partitions):
             log = self._broker.log("far", number)
             at = self._broker.offsets.get(("far", number), 0)
-            for record in log.read(0, _ALL)[0]:
+            for record in log.records():
                 count = sources.pop(f"far/{number}/{record.offset}", 0)
                 demand(count == (record.offset < at), "forwarded", count, "times:", record)
             demand(at >= log.end or not log.read(at, 1)[0], "the repartition task is stuck")
@@ -111,7 +110,7 @@ class _Reader:
 
     def _new(self, topic: str) -> list[FetchedRecord]:
         found, self._at[topic] = self._broker.log(topic, self._number).read(
-            self._at.get(topic, 0), _ALL
+            self._at.get(topic, 0), 1_000_000
         )
         return found
 
@@ -258,7 +257,7 @@ class _Reader:
             log = self._broker.log(topic, self._number)
             at = positions.get(topic, 0)
             demand(self._broker.offsets.get((topic, self._number), 0) <= at, "a group ahead of", at)
-            for record in log.read(0, _ALL)[0]:
+            for record in log.records():
                 by = f"{topic}/{self._number}/{record.offset}"
                 if topic == "control" and any(word in (record.value or b"") for word in _SILENT):
                     continue
@@ -272,9 +271,7 @@ class _Reader:
 
     def _positions(self) -> dict[str, int]:
         """The positions in the state. Those of the group may lag."""
-        rows = self._broker.log("changelog", self._number).read(0, _ALL)[0]
-        found = (row.value for row in reversed(rows) if row.key == POSITIONS_KEY)
-        return read_positions(next(found, None))
+        return read_positions(changelog(self._broker, self._number).get(POSITIONS_KEY))
 
     def check_group(self) -> None:
         """After an orderly stop, the group's offsets are the positions."""

@@ -69,6 +69,10 @@ class Log:
                 found.append(entry[0])
         return found, offset
 
+    def records(self, begin: int = 0) -> list[FetchedRecord]:
+        """The committed records from an offset on."""
+        return self.read(begin, len(self._entries))[0]
+
     def at(self, offset: int) -> FetchedRecord | None:
         """The committed record at that offset, if there is one."""
         found, _ = self.read(offset, 1) if offset < self.end else ([], 0)
@@ -76,7 +80,7 @@ class Log:
 
     def compact(self, now_ms: int, tombstone_ms: int) -> None:
         """Keep the last record of each key; drop old tombstones."""
-        records, _ = self.read(0, len(self._entries))
+        records = self.records()
         last = {record.key: record.offset for record in records}
         for record in records:
             is_old = record.value is None and now_ms - record.timestamp > tombstone_ms

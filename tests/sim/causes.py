@@ -21,7 +21,6 @@ class Causes:
         book.message_of = self._message_of
         self._send: Send | None = None
         self._committing: list[Send] = []
-        self._rejoined = ""
 
     def judge(self, cause: Send | dict[str, Any] | str, lines: list[Line]) -> None:
         """Check the lines, which are the whole effect of the cause."""

@@ -11,7 +11,6 @@ from ringfaust.protocol.records import FetchedRecord, place_of
 from tests.sim.broker import Broker
 from tests.sim.queue_book import demand
 
-_ALL = 1_000_000
 Position = tuple[str, int, int]
 UnitName = tuple[int, str]
 """See `worker.Unit`."""
@@ -76,7 +75,7 @@ class Faults:
             return  # nobody has to decide it
         if self._broker.was_recreated(topic):
             return  # the events may still be about the former topic
-        for record in self._broker.log("events", number).read(begin, _ALL)[0]:
+        for record in self._broker.log("events", number).records(begin):
             for line in map(json.loads, (record.value or b"").split(b"\n")):
                 of, _, at = line["by"].rpartition("/")
                 if of == f"{topic}/{number}" and int(at) >= offset and line["event"] != "gap":

@@ -300,7 +300,7 @@ class Reader:
 
     def last_offset(self, tp: TP) -> int:
         """The offset of the last committed record; -1 if there is none."""
-        found, _ = self._broker.log(*tp).read(0, 1_000_000)
+        found = self._broker.log(*tp).records()
         return found[-1].offset if found else -1
 
     def go_to(self, positions: Mapping[TP, int]) -> None:
@@ -316,12 +316,9 @@ class Reader:
     def assign(self, tps: Iterable[TP]) -> None:
         self._assigned |= {*tps}
 
-    def revoke(self, tps: Iterable[TP]) -> None:
+    def revoke(self, tps: Collection[TP]) -> None:
         self._assigned -= {*tps}
-        for tp in tps:
-            self._positions.pop(tp, None)
-            self._generations.pop(tp, None)
-            self._paused.discard(tp)
+        self.stop_reading(tps)
 
     def fetch(self, tp: TP, most: int, again: int = 0) -> Batch | None:
         """The next records, preceded by `again` offsets that were fetched already."""
@@ -354,10 +351,7 @@ class Reader:
         """Whether a fetch would return records or move past markers."""
         if self.is_unreadable(tp):
             return True
-        at = self._positions.get(tp)
-        if at is None or tp in self._paused or tp in self._paused_until_seek:
-            return False
-        return at < self._broker.log(*tp).end
+        return self.has_position(tp) and self._positions[tp] < self._broker.log(*tp).end
 
     # --- called by the tasks ---------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from tests.sim.broker import Broker
 from tests.sim.plan import PARTITIONS
 from tests.sim.queue_book import Line, demand
 
-_ALL = 1_000_000
 WHO = "ann"
 ORDER = "order/"
 """How the `reply` of an order begins."""
@@ -34,7 +33,7 @@ class OrderBook:
             number: the partition of the control topic.
         """
         found = []
-        for record in self._records("replies", number):
+        for record in self._broker.log("replies", number).records():
             key, body = (record.key or b"").decode(), json.loads(record.value or b"")
             if key.startswith(ORDER):
                 found.append((key, "" if body["ok"] else body["text"]))
@@ -54,19 +53,16 @@ class OrderBook:
             demand(skipped.keys() <= asked, "nobody asked to skip", skipped.keys() - asked)
             self._check_answers(number, skips, skipped)
 
-    def _records(self, topic: str, number: int) -> list[FetchedRecord]:
-        return self._broker.log(topic, number).read(0, _ALL)[0]
-
     def _orders(self, number: int) -> dict[str, Any]:
         """By its `reply`, each order that was given."""
-        records = [each.value or b"" for each in self._records("control", number)]
+        records = [each.value or b"" for each in self._broker.log("control", number).records()]
         orders = [value for value in records if any(mark in value for mark in ORDER_MARKS)]
         return {order["reply"]: order for order in map(json.loads, orders)}
 
     def _skipped(self, number: int) -> dict[str, Line]:
         """By its position, the event of each record that was skipped."""
         found: dict[str, Line] = {}
-        for record in self._records("events", number):
+        for record in self._broker.log("events", number).records():
             for line in map(json.loads, (record.value or b"").split(b"\n")):
                 if line["event"] == "unreadable" and line["reason"] == "skipped":
                     demand(line["by"] not in found, "skipped twice:", line)
@@ -75,7 +71,7 @@ class OrderBook:
         return found
 
     def _check_dead(self, number: int, lines: list[Line]) -> None:
-        dead = [(dict(each.headers), each) for each in self._records("dead", number)]
+        dead = [(dict(each.headers), each) for each in self._broker.log("dead", number).records()]
         found = [
             (said["ringfaust-source"].decode(), record)
             for said, record in dead

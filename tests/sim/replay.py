@@ -58,7 +58,7 @@ def _compare_outputs(broker: Broker, number: int, said: dict[str, list[Any]]) ->
     for topic, records in said.items():
         found = [
             (record.key, record.value, list(record.headers))
-            for record in broker.log(topic, number).read(0, _ALL)[0]
+            for record in broker.log(topic, number).records()
             if not _is_of_repartition(topic, record.value, record.headers)
             and not (topic == "replies" and (record.key or b"").startswith(ORDER.encode()))
         ]
@@ -88,7 +88,7 @@ def _is_of_repartition(topic: str, value: bytes | None, headers: Any) -> bool:
 
 def changelog(broker: Broker, number: int) -> dict[bytes, bytes]:
     rows: dict[bytes, bytes] = {}
-    for record in broker.log("changelog", number).read(0, _ALL)[0]:
+    for record in broker.log("changelog", number).records():
         assert record.key is not None
         if record.value is None:
             rows.pop(record.key, None)

@@ -50,7 +50,7 @@ WORK = ("work", 0, [("control", 9), ("keyed", 9)], 3)
 
 
 def lines_of(world: World, *events: str, partition: int = 0) -> list[str]:
-    log = world.broker.log("events", partition).read(0, 9_999)[0]
+    log = world.broker.log("events", partition).records()
     lines = [line for record in log for line in (record.value or b"").decode().split("\n")]
     return [line for line in lines if any(f'"{event}"' in line for event in events)]
 
@@ -209,7 +209,7 @@ def test_the_reply_to_a_refused_copy_names_the_retained_message() -> None:
             ("send", "keyed", "prices", {"id": "small"}),
         ],
     )
-    replies = world.broker.log("replies", partition_for("prices")).read(0, 9)[0]
+    replies = world.broker.log("replies", partition_for("prices")).records()
     assert [record.key for record in replies if b"too_large" in record.value] == [b"large"] * 2
 
 
@@ -232,7 +232,7 @@ def test_a_refusal_comes_last_however_large_the_step_before_it() -> None:
         ],
     )
     logs = [world.broker.log("replies", number) for number in range(PARTITIONS)]
-    replies = [reply for log in logs for reply in log.read(0, 99)[0] if reply.key == b"r"]
+    replies = [reply for log in logs for reply in log.records() if reply.key == b"r"]
     assert [b"unknown_queue" in reply.value for reply in replies] == [True]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from ringfaust.core import levels
 from ringfaust.core.limits import UNHEARD_RECHECK_MS
 from ringfaust.errors import UnknownRowVersion
-from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import OutRecord
 from ringfaust.worker.partition.stopped import Stopped
 from ringfaust.worker.store.identity import ForeignState
@@ -118,7 +117,7 @@ class World:
             number = self._sent % self.plan.far_partitions
             fields = {**fields, "queue": target}
         else:
-            number = partition_of(queue, PARTITIONS) if "::" not in queue else partition_for(queue)
+            number = partition_for(queue)
         clock = self.broker.now_ms + _JITTERS[self._sent % 3]
         record = _record(topic, queue, fields, self._sent)
         is_broker_time = topic == "timed"
@@ -261,7 +260,7 @@ class World:
 
     def _state_of(self, unit: Unit) -> tuple[int, dict[tuple[str, int], int]]:
         """How many rows its changelog has, and the offsets of the group."""
-        rows, _ = self.broker.log("changelog", unit.number).read(0, _ALL)
+        rows = self.broker.log("changelog", unit.number).records()
         return len(rows), dict(self.broker.offsets)
 
     def _do_assign(self, index: int, number: int, how: str) -> None:
