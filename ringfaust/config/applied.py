@@ -34,6 +34,8 @@ class InUse(NamedTuple):
     """What `apply` would change of it to have the file in effect."""
     level: int = levels.OLDEST
     """The feature level (R129)."""
+    newest: Configuration | None = None
+    """What was applied last, as partitions keep it; None: nothing was."""
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -91,7 +93,8 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
             "effect"
         )
     first = queues_of(oldest, topic)
-    return InUse(queues, first, note, newest.revision, tuple(found))
+    kept = newest._replace(document=queues.document())
+    return InUse(queues, first, note, newest.revision, tuple(found), newest=kept)
 
 
 def queues_of(revision: Configuration, topic: str) -> QueuesConfig:

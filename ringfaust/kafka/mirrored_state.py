@@ -143,7 +143,7 @@ async def begin_at(
         changelog: name of the topic.
         number: of the partition.
         end: what its changelog ends with.
-        positions: where to begin, by topic.
+        positions: where to begin, by topic. No other position is kept: those mean nothing here.
         ids: by topic, its id here, of those that are read directly.
 
     Raises:
@@ -154,6 +154,6 @@ async def begin_at(
     rows = [
         *end.torn.items(),
         (INPUTS_KEY, write_inputs(inputs)),
-        (POSITIONS_KEY, write_positions({**end.positions, **positions})),
+        (POSITIONS_KEY, write_positions(positions)),
     ]
     await commit_changelog(client, application, changelog, number, rows)

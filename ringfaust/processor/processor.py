@@ -130,6 +130,9 @@ class ProcessorConfig(NamedTuple):
     with their partitions."""
     configuration: Configuration | None = None
     """What the host has read from its file, for those who ask before anything was applied."""
+    newest: Configuration | None = None
+    """What was applied last when the host started: a partition without state begins with it
+    (R128)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # the simulator has one
@@ -168,6 +171,8 @@ class Processor(Generic[Buffer]):
         resume it once the queue `accepts_sends`, the host seeks to the topic's position and removes
         the topic here."""
         self._config = shared
+        if shared.newest is not None and state.configuration is None and not positions:
+            state.configure(shared.newest, shared.newest.catalog())
         self._engine = Engine(state, shared.step_transitions)
         self.use_routes(shared.routes)
         self.is_cut = False

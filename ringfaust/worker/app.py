@@ -137,6 +137,7 @@ def create_app(
         cloud_events_of=worker.application if worker.cloud_events else "",
         partitions=worker.partitions,
         configuration=Configuration(0, used.first.document(), "the workers' queues.yaml"),
+        newest=used.newest,
     )
     clock = _clock(worker, is_checked=is_clock_checked)
     log_ends = LogEnds(topics[Role.CONTROL], worker.client_options(), clock)

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
-from ringfaust.client import Admin
+from ringfaust.client import Admin, RingConsumer
 from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol.lifecycle import WITHOUT_STEP
+from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import run
 from tests.chaos.harness import Application, Worker, until
@@ -170,3 +173,43 @@ async def test_a_topic_that_begins_to_take_the_hop_waits_until_the_workers_are_s
         for each in (await admin.configuration()).values():
             assert each.revision == 2
     assert yaml.safe_load((app.config_dir / "queues.yaml").read_text()) == more
+
+
+async def test_partitions_that_are_added_begin_with_what_was_applied_last(
+    app: Application, topic: str
+) -> None:
+    """What takes the hop waited there for ever: for a revision that is not in their log."""
+    by_hop = content(topic, 50)
+    by_hop["routes"][0]["hop"] = "always"
+    app.write("queues.yaml", by_hop)
+    worker = app.new_worker()
+    await until(worker.has_connected, 60, f"{worker.name} runs")
+    by_hop["queues"]["ring.*"]["ring_size"] = 20
+    app.write("queues.yaml", by_hop)
+    await run(app, "apply", "--yes")
+    assert await app.stop(worker) == []
+    admin, prefix = AIOKafkaAdminClient(bootstrap_servers=app.servers), app.topic("")
+    await admin.start()
+    ours = [each for each in await admin.list_topics() if each.startswith(prefix)]
+    await admin.create_partitions(
+        {each: NewPartitions(6) for each in ours if each != app.topic("configuration")}
+    )
+    await admin.close()
+    settings = yaml.safe_load((app.config_dir / "worker.yaml").read_text())
+    app.write("worker.yaml", {**settings, "partitions": 6})
+    worker.start()
+    key = next(each for each in "abcdefgh" if partition_of(f"ring.{each}", 6) >= PARTITIONS)
+    async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
+        await producer.send_and_wait(topic, b"body", key.encode())
+    where = {"bootstrap_servers": app.servers, "application": app.worker_config.application}
+    async with (
+        asyncio.timeout(60),
+        Admin(**where) as operator,
+        RingConsumer(f"ring.{key}", credit=1, **where) as consumer,
+    ):
+        message = await anext(aiter(consumer))
+        assert message.value == b"body"
+        used = await operator.configuration()
+        assert [each.revision for each in used.values()] == [1] * 6
+        assert {each.settings["ring_size"] for each in await operator.homes(f"ring.{key}")} == {20}
+    assert "nothing differs from revision 1" in await run(app, "diff")

@@ -128,7 +128,10 @@ async def test_what_a_transaction_that_was_cut_off_has_changed_is_taken_back(
     app: Application,
 ) -> None:
     client, changelog = app.worker_config.client_options(), app.topic("changelog")
-    positions, inputs = write_positions({"in": 7}), write_inputs({"in": InputState("old", 2)})
+    positions, inputs = (
+        write_positions({"in": 7, "gone": 9}),
+        write_inputs({"in": InputState("old", 2), "gone": InputState("old", 1)}),
+    )
     mirrored = [
         (b"1", b"first"), (b"2", b"gone"), (b"2", None), (POSITIONS_KEY, positions),
         (INPUTS_KEY, inputs), (b"1", b"second"), (b"2", b"new"), (b"3", b"new"),

@@ -37,7 +37,7 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
-    assert newest_of([], file, "t") == (file, file, "", 0, (), 1)
+    assert newest_of([], file, "t") == (file, file, "", 0, (), 1, None)
 
 
 def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
@@ -51,6 +51,7 @@ def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:
         1, ["~ queues q  ring_size: 4 -> 3"]
     )  # fmt: skip
     assert newest_of(known, second, "t").note == ""
+    assert found.newest == known[1], "what a new partition begins with"
 
 
 def test_other_order_of_the_routes_is_no_difference() -> None:

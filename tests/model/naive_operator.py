@@ -91,6 +91,8 @@ class Operating(Deciding):
 
     def on_Apply(self, do: c.Apply) -> None:
         """Each queue as if it had been configured; what an operator has set still wins (R128)."""
+        if self.applied == (do.revision, do.configuration, do.who):
+            return
         need(do.revision > self.revision)
         new = do.configuration
         try:
@@ -101,7 +103,7 @@ class Operating(Deciding):
                 AddressSpec().with_fields(plain)
         except BadSetting as error:
             raise Refuse("bad_command") from error
-        self.revision = do.revision
+        self.revision, self.applied = do.revision, (do.revision, do.configuration, do.who)
         self.declared, self.settings = new["queues"], new["settings"]
         self.declared_addresses = new["addresses"]
         self.facts.append(("applied", "", do.revision, do.who, do.text))

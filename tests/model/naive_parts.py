@@ -64,6 +64,8 @@ class Parts:
         self.settings = settings or {}
         self.revision = 0
         """Of the configuration that was applied last (R128)."""
+        self.applied: tuple[int, Mapping[str, Any], str] | None = None
+        """Its number, its content, and who has applied it."""
         self.queues: dict[str, Queue] = {}
         self.addresses: dict[str, Address] = {}
         self.xids: list[Xid] = []

@@ -254,9 +254,18 @@ class Rules(SideBySide):
     @rule(
         wait=s.WAIT, a=s.RING_SETTINGS, b=s.RING_SETTINGS | s.BAD_SETTINGS, of_p=s.RING_SETTINGS,
         addresses=s.DECLARED_ADDRESSES, is_newer=st.sampled_from([True, True, False]),
+        is_repeated=st.booleans(),
     )  # fmt: skip
     def apply(
-        self, *, wait: int, a: Any, b: Any, of_p: Any, addresses: Any, is_newer: bool
+        self,
+        *,
+        wait: int,
+        a: Any,
+        b: Any,
+        of_p: Any,
+        addresses: Any,
+        is_newer: bool,
+        is_repeated: bool,
     ) -> None:
         """Another configuration, for all queues at once (R128)."""
         self.now += wait
@@ -273,8 +282,9 @@ class Rules(SideBySide):
             "settings": {**like, "p": {**of_p, **like["r"]}},
         }  # fmt: skip
         command = c.Apply(max(revision, 1), document, "ann", "more")
-        self.both(command)
-        self.untouched.step(command, self.now)
+        for _ in range(1 + is_repeated):
+            self.both(command)
+            self.untouched.step(command, self.now)
 
     @rule(wait=s.WAIT, queue=s.PART, fields=s.SETTINGS)
     def create_part(self, wait: int, queue: str, fields: dict[str, object]) -> None:

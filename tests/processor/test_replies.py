@@ -107,6 +107,27 @@ def test_a_send_that_a_commit_brings_is_refused_alone(bench: Bench) -> None:
     ]  # fmt: skip
 
 
+def test_a_revision_that_is_in_use_already_is_accepted_and_changes_nothing(bench: Bench) -> None:
+    """R128: a new partition has begun with it, and finds it in its control topic."""
+    content = {"queues": {"q": {"ring_size": 7}}}
+    (done,) = bench.say("apply", revision=3, configuration=content, who="ann")
+    assert done["ok"]
+    assert [line["event"] for line in bench.lines()] == ["applied", "done"]
+    before = bench.processor.state.configuration, bench.processor.state.step
+    (done,) = bench.say("apply", revision=3, configuration=content, who="ann")
+    assert done["ok"]
+    assert [line["event"] for line in bench.lines()] == ["done"]
+    for other in (
+        {"configuration": {"queues": {"q": {}}}, "who": "ann", "revision": 3},
+        {"configuration": content, "who": "bob", "revision": 3},
+        {"configuration": content, "who": "ann", "revision": 2},
+    ):
+        (no,) = bench.say("apply", **other)
+        assert no["reason"] == "bad_command"
+        assert "ann has applied revision 3 before" in no["text"]
+    assert (bench.processor.state.configuration, bench.processor.state.step) == before
+
+
 def test_a_start_rolls_back_what_is_not_prepared(bench: Bench) -> None:
     bench.say("begin", xid="x")
     bench.open()

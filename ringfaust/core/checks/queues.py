@@ -106,6 +106,9 @@ def apply(work: Work, apply: c.Apply) -> list[Stage]:
     """Use another configuration, which is newer than the present one (R128)."""
     present = work.state.configuration
     if present is not None and apply.revision <= present.revision:
+        found = (present.revision, present.document, present.who)
+        if (apply.revision, apply.configuration, apply.who) == found:
+            return []  # a new partition has begun with it
         text = (
             f"{present.who or 'somebody'} has applied revision {present.revision} before; "
             "look at that one, and apply yours again"

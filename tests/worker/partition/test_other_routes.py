@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from ringfaust.core.catalog import catalog_of
+from ringfaust.core.catalog import Configuration, catalog_of
 from ringfaust.core.state import State
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
@@ -33,20 +33,28 @@ OURS = {"control", "hop"}
 
 
 def document(*routes: dict[str, str]) -> dict[str, Any]:
-    return {"routes": list(routes), "queues": {"keyed.*": {}, "late.*": {}}}
+    """As the log has it."""
+    return {
+        "routes": [{**each, "hop": "auto"} for each in routes],
+        "queues": {"keyed.*": {}, "late.*": {}}, "addresses": {}, "settings": {},
+    }  # fmt: skip
 
 
 class Partition:
     """The work of a partition, on a store that outlives it."""
 
-    def __init__(self, *file: dict[str, str]) -> None:
+    def __init__(self, *file: dict[str, str], newest: Configuration | None = None) -> None:
         self.store, self.file = MemoryKeyValue(), document(*file)
         self.offsets: dict[str, int] = {}
         self.told: list[tuple[int, Feeds]] = []
+        self.newest = newest
+        """What was applied last when the worker started."""
         self.open()
 
     def open(self, *, given: frozenset[str] = frozenset({*OURS, "in", "new"})) -> None:
-        config = ProcessorConfig("control", "hop", (), 1_000, log_is_clock=False)
+        config = ProcessorConfig(
+            "control", "hop", (), 1_000, log_is_clock=False, newest=self.newest
+        )
         catalog = catalog_of(self.file)
         context: Any = SimpleNamespace(
             topics={Role.CONTROL: "control", Role.HOP: "hop", Role.CHANGELOG: "log"},
@@ -63,10 +71,11 @@ class Partition:
         self.work.restore(store, {}, lambda: RecordBatches(1 << 20))
         self.commit()
 
-    def record(self, topic: str, value: bytes = b"", key: str = KEY) -> FetchedRecord:
+    def record(self, topic: str, value: bytes = b"", **headers: str) -> FetchedRecord:
         offset = self.offsets.get(topic, 0)
         self.offsets[topic] = offset + 1
-        return new_record(topic, offset, value, key=key.encode())
+        pairs = [(f"ringfaust-{name}", text.encode()) for name, text in headers.items()]
+        return new_record(topic, offset, value, pairs, KEY.encode())
 
     def say(self, **command: Any) -> FetchedRecord:
         return self.record("control", json.dumps(command).encode())
@@ -177,3 +186,40 @@ def test_files_that_would_move_its_messages_are_refused() -> None:
     partition.file = document(MOVES)
     with pytest.raises(QueuesMoved, match="Nothing was changed"):
         partition.open()
+
+
+def test_a_partition_that_is_added_begins_with_what_was_applied_last() -> None:
+    """It would wait for ever for the revision that has sent the records of the hop topic."""
+    revision_3 = Configuration(3, document(NEW), "ann", "routes", applied_ms=900)
+    partition = Partition(IN, newest=revision_3)
+    assert partition.reads == {*OURS, "new"}
+    assert partition.told == [(3, feeds_of(document(NEW), PARTITIONS))]
+    partition.take(partition.record("hop", queue="late.x", revision="3"))
+    assert partition.work.paused_topics == {}
+    assert partition.added("late.x") == 1
+    partition.newest = revision_3._replace(revision=4)
+    partition.open()
+    assert partition.work.state.configuration == revision_3, "revision 4 is in its control topic"
+
+
+def test_a_partition_keeps_what_it_has_used_until_its_log_has_another() -> None:
+    partition = Partition(IN)
+    partition.take(partition.record("in"))
+    partition.newest = Configuration(1, document(NEW))
+    partition.open()
+    assert partition.reads == {*OURS, "in"}
+    partition.take(partition.apply(1, NEW))
+    assert partition.work.take_up_inputs()
+    assert partition.reads == {*OURS, "new"}
+
+
+def test_the_revision_that_it_began_with_may_be_in_its_log_too() -> None:
+    """`apply` may have written it before the worker started."""
+    revision_3 = Configuration(3, document(NEW), "ann", applied_ms=900)
+    partition = Partition(IN, newest=revision_3)
+    partition.take(partition.apply(3, NEW))
+    assert partition.work.state.configuration == revision_3
+    assert not partition.work.has_other_inputs
+    partition.take(partition.apply(4, IN))
+    assert partition.work.take_up_inputs()
+    assert partition.reads == {*OURS, "in"}
