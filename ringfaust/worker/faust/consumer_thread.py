@@ -1,6 +1,7 @@
 """The consumer's thread: whole fetches of one partition, and seeks that no stale fetch survives.
 
-The Kafka client runs in Faust's consumer thread, so heartbeats continue while an agent computes.
+The Kafka client runs in Faust's consumer thread, so heartbeats and signs of life (R126) continue
+while an agent computes.
 """
 
 import asyncio
