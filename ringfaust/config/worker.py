@@ -254,7 +254,8 @@ class WorkerConfig(ConfigModel):
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 10_000
     """A worker that sends no heartbeat for this long loses its partitions to the others, in ms."""
     failover_after_ms: Annotated[int, Field(ge=1_000, le=1_800_000)] = 3_000
-    """One that gives the others no sign of life for this long loses them, too, in ms (R126)."""
+    """One that gives the others no sign of life for this long loses them, too, in ms (R126). If two
+    workers have different values, the larger one counts between them."""
     standby: Annotated[int, Field(ge=0, le=1)] = 1
     """1: this worker keeps copies of partitions that other workers serve, to take them over without
     a delay. They take as much of its disk as the partitions do (R127). 0: it keeps none."""

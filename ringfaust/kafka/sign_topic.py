@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
-from ringfaust.protocol.status import SIGNS, read_key, read_sign_key, sign_key
+from ringfaust.protocol.status import SIGNS, Sign, read_key, read_sign, sign_key, write_sign
 from ringfaust.times import wall_ms
 from ringfaust.transactional.vendor import stop_client
 
@@ -37,11 +37,17 @@ class LastSign(NamedTuple):
     """When the last sign was given, in ms since 1970; 0: there is none."""
 
 
+class _Row(NamedTuple):
+    time_ms: int
+    interval_ms: int
+    """How soon the next one comes; 0: it does not say."""
+
+
 async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: int) -> LastSign:
     """Find out whether a worker lives.
 
     A sign is recent if it is younger than `failover_after_ms` by this machine's clock. As that may
-    be wrong, this waits for a new sign if none is: for twice the time between two.
+    be wrong, this waits for a new sign if none is: for twice the time between two, of the slowest.
 
     Args:
         client: options of any Kafka client.
@@ -56,17 +62,14 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
             return LastSign(True)
         consumer.assign([where])
         signs = await _read_tail(consumer, where)
-        last_ms = max(signs.values(), default=0)
+        last_ms = max((each.time_ms for each in signs.values()), default=0)
         if wall_ms() - last_ms < failover_after_ms:
             return LastSign(True, last_ms)
-        wait_s = min(2 * failover_after_ms / SIGNS / 1000, _ROW_S)
-        if signs and all(each.startswith(_WORKER) for each in signs):
-            wait_s = _ROW_S  # of a version without signs
         with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(_patience_s(signs, failover_after_ms)):
                 async for each in consumer:
                     if _take(signs, each.key, each.value):
-                        return LastSign(True, max(signs.values()))
+                        return LastSign(True, max(each.time_ms for each in signs.values()))
         return LastSign(False, last_ms)
     except KafkaError:
         return LastSign(True)
@@ -74,12 +77,20 @@ async def last_sign(client: Mapping[str, Any], topic: str, failover_after_ms: in
         await stop_client(consumer)
 
 
-async def _read_tail(consumer: AIOKafkaConsumer, where: TopicPartition) -> dict[str, int]:
+def _patience_s(signs: Mapping[str, _Row], failover_after_ms: int) -> float:
+    """How long to wait for a new sign."""
+    if signs and all(each.startswith(_WORKER) for each in signs):
+        return _ROW_S  # of a version without signs
+    intervals_ms = [failover_after_ms / SIGNS, *(each.interval_ms for each in signs.values())]
+    return min(2 * max(intervals_ms) / 1000, _ROW_S)
+
+
+async def _read_tail(consumer: AIOKafkaConsumer, where: TopicPartition) -> dict[str, _Row]:
     """Look through the latest rows. Returns who lived when it wrote last, and when that was."""
     end = (await consumer.end_offsets([where]))[where]
     begin = (await consumer.beginning_offsets([where]))[where]
     consumer.seek(where, max(begin, end - _TAIL))
-    signs: dict[str, int] = {}
+    signs: dict[str, _Row] = {}
     async for records in read_to_end(consumer, {where: end}):
         for each in records:
             _take(signs, each.key, each.value)
@@ -87,19 +98,21 @@ async def _read_tail(consumer: AIOKafkaConsumer, where: TopicPartition) -> dict[
     return signs
 
 
-def _take(signs: dict[str, int], key: bytes | None, value: bytes | None) -> bool:
+def _take(signs: dict[str, _Row], key: bytes | None, value: bytes | None) -> bool:
     """Note a row. Returns whether it shows that a worker lives."""
-    worker = read_sign_key(key)
-    if not worker:
+    sign = read_sign(key, value)
+    if sign is not None:
+        worker, interval_ms = sign.worker, sign.interval_ms
+    else:
         row = read_key(key)
         if row is None or row[0] != "worker":
             return False
-        worker = f"{_WORKER}{row[1]}"
+        worker, interval_ms = f"{_WORKER}{row[1]}", 0
     signs.pop(worker, None)
     if value is None:
         return False
     try:
-        signs[worker] = int(json.loads(value)["time_ms"])
+        signs[worker] = _Row(int(json.loads(value)["time_ms"]), interval_ms)
     except (ValueError, TypeError, KeyError):
         return False
     return True
@@ -119,7 +132,7 @@ class SignTopic:
         self._client = client
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
-        self._found: list[str] = []
+        self._found: list[Sign] = []
         """Who gave signs of life before the start."""
 
     async def start(self) -> None:
@@ -135,25 +148,27 @@ class SignTopic:
         where = TopicPartition(self._topic, _PARTITION)
         self._consumer.assign([where])
         signs = await _read_tail(self._consumer, where)
-        self._found = [each for each in signs if not each.startswith(_WORKER)]
+        self._found = [
+            Sign(worker, row.interval_ms)
+            for worker, row in signs.items()
+            if not worker.startswith(_WORKER)
+        ]
 
-    async def write(self, worker: str, *, is_alive: bool) -> None:
+    async def write(self, sign: Sign) -> None:
         """Write a sign of life, or that the worker stops. Returns when the brokers have it."""
         assert self._producer is not None
-        now = json.dumps({"time_ms": wall_ms()}).encode()
-        await self._producer.send_and_wait(
-            self._topic, now if is_alive else None, sign_key(worker), partition=_PARTITION
-        )
+        value, key = write_sign(sign, wall_ms()), sign_key(sign.worker)
+        await self._producer.send_and_wait(self._topic, value, key, partition=_PARTITION)
 
-    async def read(self) -> AsyncIterator[tuple[str, bool]]:
-        """Yield worker, and whether it lives: who lived before the start, then each new sign."""
+    async def read(self) -> AsyncIterator[Sign]:
+        """Yield signs: the last one of each worker that lived before the start, then each new."""
         assert self._consumer is not None
-        for worker in self._found:
-            yield worker, True
+        for sign in self._found:
+            yield sign
         async for record in self._consumer:
-            worker = read_sign_key(record.key)
-            if worker:
-                yield worker, record.value is not None
+            found = read_sign(record.key, record.value)
+            if found is not None:
+                yield found
 
     async def stop(self) -> None:
         """Disconnect."""

@@ -57,7 +57,18 @@ def worker_key(worker: str) -> bytes:
 _SIGN = b"alive/"
 SIGNS = 4
 """How many signs a worker gives in the time after which a silent one is gone. So one is gone once
-another has given one more than that since its last sign."""
+another with the same interval has given one more than that since its last sign."""
+
+
+class Sign(NamedTuple):
+    """A sign of life of a worker (R126)."""
+
+    worker: str
+    """Its identity."""
+    interval_ms: int = 0
+    """How often it gives one; 0: it does not say."""
+    is_alive: bool = True
+    """False: it stops, or another worker has removed it from the group."""
 
 
 def sign_key(worker: str) -> bytes:
@@ -65,11 +76,25 @@ def sign_key(worker: str) -> bytes:
     return _SIGN + worker.encode()
 
 
-def read_sign_key(key: bytes | None) -> str:
-    """Whose sign of life it is; empty: it is none."""
+def write_sign(sign: Sign, time_ms: int) -> bytes | None:
+    """The value of a sign that is given at `time_ms`."""
+    if not sign.is_alive:
+        return None
+    return _to_json({"time_ms": time_ms, "interval_ms": sign.interval_ms}).encode()
+
+
+def read_sign(key: bytes | None, value: bytes | None) -> Sign | None:
+    """A record as a sign of life; None: it is none. Whatever its value is, the worker lives."""
     if key is None or not key.startswith(_SIGN):
-        return ""
-    return key.removeprefix(_SIGN).decode(errors="replace")
+        return None
+    worker = key.removeprefix(_SIGN).decode(errors="replace")
+    if not worker:
+        return None
+    try:
+        interval_ms = int(json.loads(value or b"{}")["interval_ms"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        interval_ms = 0
+    return Sign(worker, max(interval_ms, 0), value is not None)
 
 
 def read_key(key: bytes | None) -> tuple[Kind, str] | None:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -51,7 +51,7 @@ from ringfaust.times import wall_ms
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
 from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
-from ringfaust.worker.failover import Failover
+from ringfaust.worker.failover import Failover, LoopWatch
 from ringfaust.worker.faust.consumer_thread import Background
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.transport import BatchApp
@@ -154,7 +154,10 @@ def create_app(
     feeds = feeds_of(used.queues.document(), worker.partitions)
     assignment = Assignment(context, feeds, used.revision)
     app.listener = app.holdings = assignment
-    app.background = _background(clock, log_ends)
+    loop_watch = LoopWatch()
+    app.background = [
+        _signs_of_life(worker, app, identity, loop_watch), *_background(clock, log_ends)
+    ]  # fmt: skip
     memory = MemoryBudget(worker.memory_bytes)
     app.held_back = partial(_held_back, memory, topics[Role.CONTROL])
     health = Health(
@@ -168,7 +171,7 @@ def create_app(
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock,
-        clients=clients, identity=identity, attach=attach, socket_path=socket_path,
+        clients=clients, loop_watch=loop_watch, attach=attach, socket_path=socket_path,
     )  # fmt: skip
 
     @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
@@ -196,7 +199,7 @@ async def _beside(
     clock: WorkerClock,
     *,
     clients: SharedClients,
-    identity: str,
+    loop_watch: LoopWatch,
     attach: AttachPages | None,
     socket_path: Path | None,
 ) -> None:
@@ -223,16 +226,8 @@ async def _beside(
         numbers=numbers,
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
     )
-    failover = Failover(
-        SignTopic(worker.client_options(), worker.topic(Role.STATUS)),
-        identity,
-        worker.failover_after_ms,
-        lambda other: remove_from_group(
-            clients, worker_group(worker.application), other, app.reader.rejoin
-        ),
-    )
     running = [
-        health.memory.watch(), health.watch(), numbers.count(status), status.run(), failover.run()
+        health.memory.watch(), health.watch(), numbers.count(status), status.run(), loop_watch.run()
     ]  # fmt: skip
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(clients)
@@ -256,15 +251,32 @@ def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
     )
 
 
-def _background(clock: WorkerClock, log_ends: LogEnds) -> Background | None:
-    """What runs in the thread of the Kafka client."""
+def _background(clock: WorkerClock, log_ends: LogEnds) -> Sequence[Background]:
+    """What else runs in the thread of the Kafka client."""
     if not isinstance(clock, CheckedClock):
-        return None
+        return []
+    return [log_ends.run, lambda _: clock.watch()]
 
-    async def watch(assigned: Callable[[], frozenset[TP]]) -> None:
-        await asyncio.gather(log_ends.run(assigned), clock.watch())
 
-    return watch
+def _signs_of_life(
+    worker: WorkerConfig, app: BatchApp, identity: str, loop_watch: LoopWatch
+) -> Background:
+    """Signs of life, with Kafka clients of their own: these belong to one event loop (R126)."""
+    client = worker.client_options()
+    clients, group = shared_clients(client), worker_group(worker.application)
+    failover = Failover(
+        SignTopic(client, worker.topic(Role.STATUS)),
+        identity,
+        worker.failover_after_ms,
+        lambda other: remove_from_group(clients, group, other, app.reader.rejoin),
+        loop_watch.is_hung,
+    )
+
+    async def give_signs(_: object) -> None:
+        async with clients:
+            await failover.run()
+
+    return give_signs
 
 
 def _context(

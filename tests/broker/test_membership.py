@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.status import SIGNS, Sign, read_sign
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import all_came_once, application, client_of, some
 from tests.broker.proxy import Proxy
@@ -156,3 +161,56 @@ async def test_a_worker_that_comes_back_at_once_is_noticed_by_nobody(
         first.start()
         await until(lambda: share(first) == mine, DEADLINE_S, "it has its partition again")
         assert second.log_text() == before
+
+
+_BLOCK = """
+import pathlib, signal, time
+
+
+def block(*_):
+    print("--- blocked", flush=True)
+    while not pathlib.Path(__file__).with_name("go-on").exists():
+        time.sleep(0.05)
+
+
+signal.signal(signal.SIGURG, block)
+"""
+"""On a signal, the main thread waits, and with it the event loop of the app."""
+
+
+async def next_sign(consumer: AIOKafkaConsumer) -> Sign:
+    while True:
+        record = await consumer.getone()
+        if sign := read_sign(record.key, record.value):
+            return sign
+
+
+async def test_a_worker_that_takes_long_for_one_step_keeps_its_partition(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Its successor would take as long for the same step, and lose the partition again."""
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    (shims / "sitecustomize.py").write_text(_BLOCK)
+    with patient(broker, tmp_path, failover_after_ms=1_000) as app:
+        first, second = app.new_worker(shims), app.new_worker()
+        await until(
+            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
+        )
+        first.signal(signal.SIGURG)
+        await until(lambda: "--- blocked" in first.log_text(), DEADLINE_S, "it is blocked")
+        client, topic = app.worker_config.client_options(), app.worker_config.topic(Role.STATUS)
+        async with AIOKafkaConsumer(**client) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            await consumer.seek_to_end()
+            given: Counter[str] = Counter()
+            async with asyncio.timeout(DEADLINE_S):
+                while len(given) < 2 or min(given.values()) < 3 * SIGNS:
+                    given[(await next_sign(consumer)).worker] += 1
+            (shims / "go-on").touch()
+            assert "gives no sign of life" not in second.log_text()
+            first.stop()
+            async with asyncio.timeout(DEADLINE_S):
+                while (await next_sign(consumer)).is_alive:
+                    pass
+        assert "gives no sign of life" not in second.log_text()

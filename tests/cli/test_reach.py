@@ -16,7 +16,7 @@ from ringfaust.cli import reach
 from ringfaust.cli.main import main
 from ringfaust.client.resource import AsyncResource
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka import probe
+from ringfaust.kafka import probe, sign_topic
 from ringfaust.kafka.admin import Brokers, BrokerUnreachable
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
@@ -104,6 +104,14 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Application:
     made = Application(tmp_path, broker.bootstrap_servers, QUEUES, partitions=1)
     made.create_topics()
     return made
+
+
+def test_a_new_sign_is_waited_for_as_long_as_the_slowest_worker_takes() -> None:
+    """This machine's worker.yaml may have another `failover_after_ms` than the workers (R126)."""
+    silent = {"a": sign_topic._Row(1, 500), "b": sign_topic._Row(1, 2_000)}
+    assert sign_topic._patience_s(silent, 1_000) == 4.0
+    assert sign_topic._patience_s(silent, 12_000) == 6.0
+    assert sign_topic._patience_s({}, 1_000) == 0.5
 
 
 async def write(app: Application, key: bytes, time_ms: int | None) -> None:

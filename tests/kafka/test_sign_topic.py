@@ -9,12 +9,13 @@ import pytest
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.kafka.sign_topic import SignTopic
+from ringfaust.protocol.status import Sign
 from ringfaust.testing.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.kafka
 
 
-async def first(signs: SignTopic, count: int) -> list[tuple[str, bool]]:
+async def first(signs: SignTopic, count: int) -> list[Sign]:
     found = []
     async with asyncio.timeout(30):
         async for sign in signs.read():
@@ -32,11 +33,13 @@ async def test_one_that_starts_knows_who_lived_until_then(broker: EmbeddedBroker
     early, late = (SignTopic(client, "sign-topic") for _ in range(2))
     try:
         await early.start()
-        for worker, is_alive in (("a", True), ("b", True), ("a", True), ("b", False)):
-            await early.write(worker, is_alive=is_alive)
+        for sign in (Sign("a", 9), Sign("b", 9), Sign("a", 750), Sign("b", is_alive=False)):
+            await early.write(sign)
         await late.start()
-        await late.write("c", is_alive=True)
-        assert await first(late, 2) == [("a", True), ("c", True)]
+        await late.write(Sign("c", 5_000))
+        await late.write(Sign("a", is_alive=False))
+        found = await first(late, 3)
+        assert found == [Sign("a", 750), Sign("c", 5_000), Sign("a", is_alive=False)]
     finally:
         await early.stop()
         await late.stop()

@@ -9,19 +9,27 @@ import pytest
 
 from ringfaust import cancellation
 from ringfaust.kafka.admin import BrokerUnreachable
-from ringfaust.protocol.status import SIGNS
+from ringfaust.protocol.status import SIGNS, Sign
 from ringfaust.worker import failover
-from ringfaust.worker.failover import Failover, Peers
+from ringfaust.worker.failover import HUNG_AFTER_S, Failover, LoopWatch, Peers
+
+INTERVAL_MS = 750
 
 
-def gone_after(*signs: str) -> list[str]:
+def gone_after(*signs: str | Sign, interval_ms: int = INTERVAL_MS) -> list[str]:
     """The workers that `me` finds gone. A sign is a worker's name, or -name if it stops."""
-    peers = Peers("me")
-    return [
-        gone
-        for sign in signs
-        for gone in peers.hear(sign.removeprefix("-"), is_alive=not sign.startswith("-"))
+    peers = Peers("me", interval_ms)
+    given = [
+        each
+        if isinstance(each, Sign)
+        else Sign(each.removeprefix("-"), INTERVAL_MS, not each.startswith("-"))
+        for each in signs
     ]
+    return [gone.worker for sign in given for gone in peers.hear(sign)]
+
+
+def never() -> bool:
+    return False
 
 
 def test_a_worker_is_gone_after_some_signs_of_this_one() -> None:
@@ -50,11 +58,34 @@ def test_it_never_removes_itself_or_a_worker_that_it_has_never_heard() -> None:
     assert gone_after(*["me"] * 20) == []
 
 
+@pytest.mark.parametrize("slow_ms", [5_000, 750, 749])
+def test_of_two_intervals_the_longer_one_counts(slow_ms: int) -> None:
+    """While `failover_after_ms` is changed on one worker after the other, they have two."""
+    fast_ms = INTERVAL_MS
+    most = SIGNS * max(slow_ms, fast_ms) // fast_ms
+    slow = Sign("slow", slow_ms)
+    assert gone_after(slow, *["me"] * most, slow, *["me"] * most) == []
+    assert gone_after(slow, *["me"] * (most + 1)) == ["slow"]
+
+
+def test_one_that_is_slower_than_another_counts_its_own_signs() -> None:
+    slow_ms = 5_000
+    mine = [Sign("me", slow_ms)] * (SIGNS + 1)
+    assert gone_after("fast", *mine[1:], interval_ms=slow_ms) == []
+    assert gone_after("fast", *mine, interval_ms=slow_ms) == ["fast"]
+
+
+def test_one_that_does_not_say_its_interval_has_the_same() -> None:
+    mine = ["me"] * (SIGNS + 1)
+    assert gone_after(Sign("old"), *mine[1:]) == []
+    assert gone_after(Sign("old"), *mine) == ["old"]
+
+
 class Signs:
     """A log in memory."""
 
-    def __init__(self, *others: tuple[str, bool]) -> None:
-        self.written: list[tuple[str, bool]] = []
+    def __init__(self, *others: Sign) -> None:
+        self.written: list[Sign] = []
         self.others = [*others]
         self.starts = self.stops = 0
         self.error: Exception | None = None
@@ -62,13 +93,13 @@ class Signs:
     async def start(self) -> None:
         self.starts += 1
 
-    async def write(self, worker: str, *, is_alive: bool) -> None:
+    async def write(self, sign: Sign) -> None:
         if (error := self.error) is not None:
             self.error = None
             raise error
-        self.written.append((worker, is_alive))
+        self.written.append(sign)
 
-    async def read(self) -> AsyncIterator[tuple[str, bool]]:
+    async def read(self) -> AsyncIterator[Sign]:
         while True:
             await asyncio.sleep(0)
             if self.others:
@@ -78,6 +109,9 @@ class Signs:
         self.stops += 1
 
 
+ME = Sign("me", interval_ms=1)
+
+
 async def until(true: object) -> None:
     async with asyncio.timeout(30):
         while not true():  # type: ignore[operator]
@@ -85,20 +119,20 @@ async def until(true: object) -> None:
 
 
 async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> None:
-    signs = Signs(("a", True), *[("me", True)] * (SIGNS + 1))
+    signs = Signs(Sign("a"), *[ME] * (SIGNS + 1))
     removed: list[str] = []
 
     async def remove(worker: str) -> None:
         removed.append(worker)
 
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove).run())
-    await until(lambda: signs.written.count(("me", True)) > 2)
+    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
+    await until(lambda: signs.written.count(ME) > 2)
     assert removed == ["a"]
-    assert ("a", False) in signs.written
+    assert Sign("a", is_alive=False) in signs.written
     running.cancel()
     await asyncio.wait({running})
     assert running.cancelled()
-    assert signs.written[-1] == ("me", False)
+    assert signs.written[-1] == Sign("me", is_alive=False)
     assert signs.stops == signs.starts == 1
 
 
@@ -109,7 +143,7 @@ async def test_signs_are_given_at_a_steady_pace_although_each_takes_long(
     now_s, waited_s = 1_000.0, []
 
     class SlowSigns(Signs):
-        async def write(self, worker: str, *, is_alive: bool) -> None:
+        async def write(self, sign: Sign) -> None:
             nonlocal now_s
             now_s += 0.25 if len(waited_s) < 3 else 5.0
 
@@ -123,7 +157,7 @@ async def test_signs_are_given_at_a_steady_pace_although_each_takes_long(
     async def remove(worker: str) -> None:
         raise AssertionError
 
-    giving = Failover(SlowSigns(), "me", SIGNS * 1_000, remove)
+    giving = Failover(SlowSigns(), "me", SIGNS * 1_000, remove, never)
     loop = asyncio.get_running_loop()
     with monkeypatch.context() as patched, pytest.raises(asyncio.CancelledError):
         patched.setattr(loop, "time", lambda: now_s)
@@ -132,11 +166,51 @@ async def test_signs_are_given_at_a_steady_pace_although_each_takes_long(
     assert waited_s == [0.75, 0.75, 0.75, 0.0, 0.0]
 
 
+async def test_one_whose_loop_is_hung_gives_no_signs_and_removes_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It would be a member for ever: heartbeats go on in the thread of the Kafka client."""
+    signs, hung, asked = Signs(Sign("a"), *[ME] * SIGNS), True, 0
+
+    def is_hung() -> bool:
+        nonlocal asked
+        asked += 1
+        return hung
+
+    async def remove(worker: str) -> None:
+        raise AssertionError
+
+    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, is_hung).run())
+    await until(lambda: asked > 2)
+    assert signs.written == []
+    assert caplog.text.count("has not turned for 30 s; it gives no more signs of life") == 1
+    hung = False
+    await until(lambda: ME in signs.written)
+    assert "turns again" in caplog.text
+    running.cancel()
+    await asyncio.wait({running})
+    assert signs.written[-1] == Sign("me", is_alive=False)
+
+
+async def test_a_loop_is_hung_if_it_does_not_turn_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(failover.time, "monotonic", lambda: now_s)
+    watch = LoopWatch()
+    now_s += HUNG_AFTER_S
+    assert not watch.is_hung()
+    now_s += 1.0
+    assert watch.is_hung()
+    turning = asyncio.ensure_future(watch.run())
+    await asyncio.sleep(0)
+    assert not watch.is_hung()
+    turning.cancel()
+
+
 async def test_a_worker_that_cannot_be_removed_is_removed_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its machine may have had the group's coordinator, too. The signs of this one go on."""
-    signs = Signs(("a", True), *[("me", True)] * 2 * (SIGNS + 1))
+    signs = Signs(Sign("a"), *[ME] * 2 * (SIGNS + 1))
     errors: list[Exception] = [BrokerUnreachable("b:9092", "no answer")]
     removed: list[str] = []
 
@@ -145,8 +219,8 @@ async def test_a_worker_that_cannot_be_removed_is_removed_later(
             raise errors.pop()
         removed.append(worker)
 
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove).run())
-    await until(lambda: ("a", False) in signs.written)
+    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
+    await until(lambda: Sign("a", is_alive=False) in signs.written)
     assert removed == ["a"]
     assert signs.starts == 1
     assert "cannot remove worker a from the group" in caplog.text
@@ -163,7 +237,7 @@ async def test_an_error_begins_it_again(monkeypatch: pytest.MonkeyPatch) -> None
     async def remove(worker: str) -> None:
         raise AssertionError
 
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove).run())
+    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
     await until(lambda: signs.starts == 2 and signs.written)
     running.cancel()
     await asyncio.wait({running})

@@ -1,13 +1,14 @@
 """The consumer's thread: whole fetches of one partition, and seeks that no stale fetch survives.
 
-The Kafka client runs in Faust's consumer thread, so heartbeats continue while an agent computes.
+The Kafka client runs in Faust's consumer thread, so heartbeats and signs of life (R126) continue
+while an agent computes.
 """
 
 import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
@@ -85,8 +86,8 @@ class BatchThread(FaustConsumerThread):
         """What the group has assigned."""
         self._wanted_changed = asyncio.Event()
         self._failed: deque[TP] = deque()
-        self.background: Background | None = None
-        """Runs beside the Kafka client."""
+        self.background: Sequence[Background] = ()
+        """What runs beside the Kafka client."""
         self._beside: set[asyncio.Task[None]] = set()
         self._has_twin = False
         """Whether another process has joined the group with this worker's identity."""
@@ -106,8 +107,8 @@ class BatchThread(FaustConsumerThread):
         # the rest of a fetch that stays a few milliseconds would let its partition wait behind
         # the idle ones.
         self.set_prefetch_backoff(FETCH_MAX_WAIT_MS / 1000)
-        if self.background is not None:
-            self._run_beside(self.background(lambda: self.being_read))
+        for each in self.background:
+            self._run_beside(each(lambda: self.being_read))
         self._run_beside(self._watch_group())
 
     def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:

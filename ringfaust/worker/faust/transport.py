@@ -12,7 +12,7 @@ app's, in which everything else runs, the listener too.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Set
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol, cast
 
 import faust
@@ -290,8 +290,8 @@ class BatchApp(FaustApp):
         **options: Any,
     ) -> None:
         self.listener: AssignmentListener
-        self.background: Background | None = None
-        """Runs in the thread of the Kafka client as long as that does."""
+        self.background: Sequence[Background] = ()
+        """What runs in the thread of the Kafka client as long as that does."""
         self.beside: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Runs in the app's own loop from its start to its stop."""
         self.held_back: Callable[[Set[TP]], Set[TP]] = lambda _: frozenset()
