@@ -8,7 +8,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from ringfaust.testing.broker import EmbeddedBroker, free_port, new_cluster_id
@@ -101,6 +101,14 @@ class Cluster:
     def signal(self, broker: EmbeddedBroker, number: signal.Signals) -> None:
         assert broker.pid is not None
         os.kill(broker.pid, number)
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(name, partitions, len(BROKERS))])
+        finally:
+            await admin.close()
 
     async def move_leaders(self, topics: Collection[str] | None = None) -> None:
         """Make another broker the preferred leader of each partition; the controller follows.

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.cluster import Cluster
 from tests.chaos.harness import START_S, Application, Machine, Worker, until
-from tests.chaos.load import KEYS, RING_SIZE, Load
+from tests.chaos.load import RING_SIZE, Load
 from tests.chaos.network import COORDINATOR
 from tests.chaos.release import last_release
 from tests.chaos.verdict import wait_for_work
@@ -36,12 +36,9 @@ _SUPERVISE_S = 0.2
 class Harness:
     """The application, its brokers, its load and the random numbers of a round."""
 
-    def __init__(
-        self, app: Application, cluster: Cluster, topic: str, load: Load, rng: random.Random
-    ) -> None:
+    def __init__(self, app: Application, cluster: Cluster, load: Load, rng: random.Random) -> None:
         self.app = app
         self.cluster = cluster
-        self.topic = topic
         self.load = load
         self.random = rng
         self.machines: list[Machine] = []
@@ -52,6 +49,8 @@ class Harness:
         """Of each worker that ended on its own: what it said last."""
         self.damaged: set[Path] = set()
         """Stores of which a file was damaged."""
+        self.has_removed_route = False
+        """Whether nobody reads the last of the producers' topics now."""
 
     def add_worker(self) -> None:
         """Start one more worker, on a machine with a clock and a network of its own."""
@@ -105,7 +104,28 @@ class Harness:
     async def restart(self, broker: EmbeddedBroker) -> None:
         """Start a broker again with its data, after an orderly stop if it lives."""
         await asyncio.to_thread(broker.restart)
-        await wait_until_in_sync(self.cluster, [self.topic])
+        await wait_until_in_sync(self.cluster, self.app.inputs)
+
+    async def apply(self, *, removes_route: bool) -> None:
+        """Put another size of the rings into effect, and all routes or all but the last one."""
+        path = self.app.config_dir / "queues.yaml"
+        queues: dict[str, Any] = yaml.safe_load(path.read_text())
+        size = self.random.choice((RING_SIZE, RING_SIZE // 2, RING_SIZE * 2))
+        queues["queues"]["ring.*"]["ring_size"] = size
+        routes = self.app.queues_config.document()["routes"]
+        queues["routes"] = routes[:-1] if removes_route else routes
+        path.write_text(yaml.safe_dump(queues))
+        self.has_removed_route = removes_route
+        await wait_for_work(self.app)  # `apply` asks the workers, and the first may still start
+        async with asyncio.timeout(START_S):
+            while True:
+                done = await asyncio.to_thread(
+                    self.app.run, "apply", "--config", path.parent, "--yes"
+                )
+                if "take other routes only when they start" not in done.stderr:
+                    break
+                await asyncio.sleep(1)  # a worker of the last release ended a moment ago
+        assert done.returncode == 0, done.stderr
 
 
 async def wait_until_in_sync(cluster: Cluster, topics: list[str]) -> None:
@@ -235,7 +255,7 @@ async def pause_broker(harness: Harness) -> None:
         await asyncio.sleep(harness.random.uniform(1, 10))
     finally:
         harness.cluster.signal(broker, signal.SIGCONT)
-    await wait_until_in_sync(harness.cluster, [harness.topic])
+    await wait_until_in_sync(harness.cluster, harness.app.inputs)
 
 
 async def roll_brokers(harness: Harness) -> None:
@@ -246,12 +266,12 @@ async def roll_brokers(harness: Harness) -> None:
 
 async def move_leaders(harness: Harness) -> None:
     """Other brokers lead the partitions of the application."""
-    names = [harness.topic, *(harness.app.topic(role) for role in _MOVED)]
+    names = [*harness.app.inputs, *(harness.app.topic(role) for role in _MOVED)]
     await harness.cluster.move_leaders(names)
     await asyncio.sleep(harness.random.uniform(2, 4))
 
 
-_MOVED = ("control", "dispatched", "evicted", "events", "changelog", "replies", "status")
+_MOVED = ("control", "hop", "dispatched", "evicted", "events", "changelog", "replies", "status")
 
 
 async def move_coordinators(harness: Harness) -> None:
@@ -307,8 +327,8 @@ async def leave_open(harness: Harness) -> None:
     await producer.start()
     try:
         await producer.begin_transaction()
-        for key in harness.random.choices(KEYS, k=10):
-            await producer.send_and_wait(harness.topic, b"never seen", key=key.encode())
+        for topic, key in map(harness.load.route, harness.random.choices(harness.load.keys, k=20)):
+            await producer.send_and_wait(topic, b"never seen", key=key)
         await asyncio.sleep(OPEN_MS / 1000)
     finally:
         await producer.stop()
@@ -316,20 +336,13 @@ async def leave_open(harness: Harness) -> None:
 
 async def die_as_consumer(harness: Harness) -> None:
     """Consumers attach to all rings and are never heard of again."""
-    for key in KEYS:
+    for key in harness.load.keys:
         await harness.load.control(key, type="attach", consumer="dead", credit=5)
 
 
 async def apply(harness: Harness) -> None:
-    """`ringfaust apply` changes the size of the rings."""
-    path = harness.app.config_dir / "queues.yaml"
-    queues: dict[str, Any] = yaml.safe_load(path.read_text())
-    size = harness.random.choice((RING_SIZE, RING_SIZE // 2, RING_SIZE * 2))
-    queues["queues"]["ring.*"]["ring_size"] = size
-    path.write_text(yaml.safe_dump(queues))
-    await wait_for_work(harness.app)  # `apply` asks the workers, and the first may still start
-    done = await asyncio.to_thread(harness.app.run, "apply", "--config", path.parent, "--yes")
-    assert done.returncode == 0, done.stderr
+    """`ringfaust apply` changes the size of the rings, and removes a route or adds it again."""
+    await harness.apply(removes_route=not harness.has_removed_route)
 
 
 Disaster = Callable[[Harness], Awaitable[None]]

@@ -15,8 +15,10 @@ from tests.chaos.harness import Application
 
 TOPIC = "readings"
 KEYS = [f"device-{number}" for number in range(24)]
+COPIED = [f"copied.{key}" for key in KEYS[:8]]
+"""Queues of a repartitioned topic. Each lives in the partition of its name, which is its key."""
 RING_SIZE = 50
-QUEUES = {
+QUEUES: dict[str, Any] = {
     "routes": [{"topic": "{topic}", "queue": "ring.{key}"}],
     "queues": {
         "ring.*": {
@@ -28,19 +30,49 @@ QUEUES = {
 LONGEST_MS = 2_000
 """Longest delay and time to live."""
 _BURST = 250
+_LATE = 0.02
+"""Share of the records for rings that go to the other topic with a direct route."""
 _CONSUMERS = ("anna", "bert")
 
 
 def queue_of(key: str) -> str:
-    return f"ring.{key}"
+    return key if key in COPIED else f"ring.{key}"
+
+
+def keys_of(app: Application) -> list[str]:
+    """The keys of the application's queues."""
+    return [*KEYS, *(COPIED if "copied.*" in app.queues_config.queues else ())]
 
 
 class Load:
     """Producer and consumers in one process, until `stop`."""
 
-    def __init__(self, app: Application, topic: str, seed: int, rate: int) -> None:
+    def __init__(
+        self,
+        app: Application,
+        topic: str,
+        seed: int,
+        rate: int,
+        *,
+        copied: str = "",
+        late: str = "",
+    ) -> None:
+        """Create it, without starting it.
+
+        Args:
+            app: that it sends to.
+            topic: whose records go to the rings directly.
+            seed: of its random numbers.
+            rate: how many records it sends a second.
+            copied: the topic that is repartitioned, if there is one.
+            late: another topic for the rings; it gets few records.
+        """
         self._app = app
         self._topic = topic
+        self._copied = copied
+        self._late = late
+        self.keys = keys_of(app)
+        """Of all queues."""
         self._random = random.Random(seed)
         self._rate = rate
         self._stopping = False
@@ -59,23 +91,30 @@ class Load:
         """Stop sending, and detach all consumers."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
-        for key in KEYS:
+        for key in self.keys:
             for consumer in _CONSUMERS:
                 await self.control(key, type="detach", consumer=consumer)
         await self._producer.stop()
 
     async def control(self, key: str, **fields: Any) -> None:
-        """Send a command for the queue of a key, to the partition of the key's records."""
+        """Send a command for the queue of a key, to the partition in which it lives."""
         value = json.dumps({"queue": queue_of(key), **fields}).encode()
         await self._producer.send(self._app.topic("control"), value, key=key.encode())
+
+    def route(self, key: str) -> tuple[str, bytes]:
+        """A topic and a record's key that lead to the queue of a key."""
+        if key in COPIED:
+            return self._copied, key.removeprefix("copied.").encode()
+        is_late = self._late and self._random.random() < _LATE
+        return self._late if is_late else self._topic, key.encode()
 
     async def _produce(self) -> None:
         began = time.monotonic()
         while not self._stopping:
             for _ in range(_BURST):
-                key = self._random.choice(KEYS).encode()
+                topic, key = self.route(self._random.choice(self.keys))
                 await self._producer.send(
-                    self._topic, b"%0200d" % self.produced, key=key, headers=self._headers()
+                    topic, b"%0200d" % self.produced, key=key, headers=self._headers()
                 )
                 self.produced += 1
             ahead = self.produced / self._rate - (time.monotonic() - began)
@@ -115,7 +154,7 @@ class Load:
             await consumer.stop()
 
     async def _attach_or_detach(self) -> None:
-        key, name = self._random.choice(KEYS), self._random.choice(_CONSUMERS)
+        key, name = self._random.choice(self.keys), self._random.choice(_CONSUMERS)
         if self._random.random() < 0.85:
             await self.control(key, type="attach", consumer=name, credit=20)
         else:
@@ -139,7 +178,7 @@ class Load:
 async def ask_lists(app: Application) -> dict[str, dict[str, Any]]:
     """The contents of each queue: the answers to `list`."""
     topic = app.topic("replies")
-    asked = {f"list-{key}-{time.monotonic_ns()}": key for key in KEYS}
+    asked = {f"list-{key}-{time.monotonic_ns()}": key for key in keys_of(app)}
     answers: dict[str, dict[str, Any]] = {}
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=app.servers, isolation_level="read_committed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.chaos.cluster import Cluster
@@ -20,11 +20,25 @@ from tests.chaos.verdict import (
 )
 
 READ_S = 150.0
+COPIED_PARTITIONS = 3
+"""Of the topic that is repartitioned: not as many as the application has."""
 Say = Callable[[str], None]
 
 
-def new_application(folder: Path, servers: str, topic: str, partitions: int = 2) -> Application:
-    queues = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
+def new_application(
+    folder: Path,
+    servers: str,
+    topic: str,
+    partitions: int = 2,
+    more: Sequence[Mapping[str, str]] = (),
+) -> Application:
+    """Create an application and its topics. `more`: routes beside that of the topic."""
+    ring = QUEUES["queues"]["ring.*"]
+    names = ["ring.*", "copied.*"] if more else ["ring.*"]
+    queues = {
+        "routes": [{"topic": topic, "queue": "ring.{key}"}, *more],
+        "queues": {name: {**ring} for name in names},
+    }
     app = Application(
         folder, servers, queues, partitions=partitions,
         session_timeout_ms=SESSION_MS, batch_records=500, cache_bytes=4 << 20,
@@ -45,9 +59,15 @@ async def run_round(
 ) -> list[str]:
     """Run a round. Returns the faults found at its end."""
     topic = f"{TOPIC}-{folder.name}"
-    app = new_application(folder, cluster.bootstrap_servers, topic, partitions=4)
-    load = Load(app, topic, seed, rate)
-    harness = Harness(app, cluster, topic, load, random.Random(seed))
+    copied, late = f"{topic}-copied", f"{topic}-late"
+    more = [
+        {"topic": copied, "queue": "copied.{key}", "hop": "always"},
+        {"topic": late, "queue": "ring.{key}"},  # the last one: `apply` removes it at times
+    ]
+    await cluster.create_topic(copied, COPIED_PARTITIONS)
+    app = new_application(folder, cluster.bootstrap_servers, topic, 4, more)
+    load = Load(app, topic, seed, rate, copied=copied, late=late)
+    harness = Harness(app, cluster, load, random.Random(seed))
     for _ in range(workers):
         harness.add_worker()
     supervisor = asyncio.ensure_future(harness.supervise())
@@ -58,6 +78,8 @@ async def run_round(
             say(f"  {load.produced:7,} sent, {load.settled:6,} settled: {disaster.__doc__}")
             await disaster(harness)
         await harness.moment()
+        if harness.has_removed_route:  # what was sent meanwhile is read now
+            await harness.apply(removes_route=False)
         await load.stop()
         say(f"  {load.produced:7,} sent, {load.settled:6,} settled: waiting until all is read")
         await wait_until_read(app, READ_S)

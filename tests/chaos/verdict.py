@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, for_code
 from rocksdict import Cache
 
 from ringfaust.kafka.reader import read_whole
@@ -34,21 +34,26 @@ class Progress(NamedTuple):
 async def progress(app: Application) -> Progress:
     """How many records of the inputs have been read and committed, and how many have not.
 
-    Records behind an open transaction count, too: they will be read once the brokers abort it.
+    Those that were repartitioned count twice, as they are read twice. Records behind an open
+    transaction count, too: they will be read once the brokers abort it.
     """
-    tps = [
-        TopicPartition(topic, partition)
-        for topic in (*app.inputs, app.topic("control"))
-        for partition in range(app.worker_config.partitions)
-    ]
     admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
     consumer = AIOKafkaConsumer(bootstrap_servers=app.servers)
     try:
         await admin.start()
         await consumer.start()
-        ends = await consumer.end_offsets(tps)
+        topics = await admin.describe_topics([*app.inputs, app.topic("control"), app.topic("hop")])
+        for topic in topics:
+            if topic["error_code"]:
+                raise for_code(topic["error_code"])(topic["topic"])
+        tps = [
+            TopicPartition(topic["topic"], each["partition"])
+            for topic in topics
+            for each in topic["partitions"]
+        ]
         name = app.worker_config.application
         committed = await admin.list_consumer_group_offsets(name, partitions=tps)
+        ends = await consumer.end_offsets(tps)  # afterwards: they include what was repartitioned
     finally:
         await admin.close()
         await consumer.stop()
