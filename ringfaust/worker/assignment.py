@@ -324,7 +324,7 @@ class Assignment:
             if tasks:  # partitions of a repartitioned topic may all belong to other workers
                 changed |= (self._copartitioned & found.keys()) - read
             if missed := sorted(before & changed):
-                log.info("joining the group again: %s was deleted or created", ", ".join(missed))
+                log.info("joining the group again: %s came or went", ", ".join(missed))
                 self._context.reader().rejoin()
                 changed.clear()
 

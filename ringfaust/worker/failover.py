@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -51,7 +52,8 @@ class LoopWatch:
     """Tells another thread whether the event loop of the app still turns."""
 
     def __init__(self) -> None:
-        self._turned_s = time.monotonic()
+        self._turned_s = math.inf
+        """When it turned last; before it runs, nobody waits for it."""
 
     async def run(self) -> None:
         """Note in that loop that it turns, until cancelled."""
