@@ -291,7 +291,7 @@ MUTANTS = [
            "kafka/names.py",
            "    return f\"ringfaust-{fingerprint}\"\n", "    return \"ringfaust\"\n"),
     Mutant("queues are not compared", "R113: workers with other queue settings are refused",
-           "config/agreement.py", "        \"queues\": queues.queues,\n", ""),
+           "config/agreement.py", "**queues.document(),", "**queues.document(), \"queues\": {},"),
     Mutant("a scan ends silently", "R102: what cannot be read is not left out",
            "worker/store/rocks.py", "            cursor.status()\n", "            pass\n"),
     Mutant("a manifest without its end is used", "R102: a store without some changes is not used",

@@ -184,7 +184,7 @@ class _Reader:
         else:
             send = _send(record, by, now_ms)
             sent_by = int(send.said.get("revision", 0))
-            demand(sent_by <= self._book.revision, "its route is not in use yet:", record)
+            demand(sent_by <= self._book.applied[0], "its route is not in use yet:", record)
             is_fed = record.topic in ("hop", *self._book.topics)
             demand(is_fed, "its route is not in use any more:", record)
             self._causes.judge(send, lines)

@@ -250,7 +250,8 @@ class Causes:
             return [], self._expected_of_acks(command, lines)
         if kind == "apply":
             is_refused = lines[-1]["event"] == "refused"
-            is_old = command["revision"] <= self._book.revision
+            said = command["revision"], command["configuration"], command["who"]
+            is_old = said[0] <= self._book.applied[0] and said != self._book.applied
             demand(is_refused == is_old, "refused if, and only if, it is not newer:", lines)
         is_look = all(line["event"] == "lost" for line in lines)
         if kind == "tick" or is_look or lines[-1]["event"] == "refused":

@@ -25,8 +25,8 @@ class PartitionBook:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.revision = 0
-        """Of the configuration in use (R128)."""
+        self.applied: tuple[int, dict[str, Any], str] = 0, {}, ""
+        """The configuration in use, after its revision, and who has applied it (R128)."""
         self.level = 1
         """The feature level in use (R129)."""
         self._declared = self._declarations(plan.document())
@@ -365,7 +365,7 @@ class PartitionBook:
     def _applied(self, line: Line) -> None:
         """Another configuration is in use. What it changes of used queues, other lines tell."""
         document = self.command["configuration"]
-        self.revision = line["revision"]
+        self.applied = line["revision"], document, self.command["who"]
         self._declared = self._declarations(document)
         self.topics = {route["topic"] for route in document["routes"]}
         for queue in self.queues.values():
