@@ -107,15 +107,11 @@ CHANGES = (
     Change("`apply` of queue, pattern, route and sizes", 2, _apply, "none", is_general=False),
     Change("rolling restart of all workers", 2, _roll, "all"),
     Change(
-        "the version after the last release, worker by worker",
-        2,
-        _upgrade,
-        "all",
-        is_general=False,
-        is_upgrade=True,
+        "from the last release to this version, worker by worker", 2, _upgrade, "all",
+        is_general=False, is_upgrade=True,
     ),
     Change("loss of a broker that leads nothing", 2, _lose_a_broker, "none", 3, is_general=False),
-)
+)  # fmt: skip
 
 
 class Rings:
