@@ -324,12 +324,13 @@ class Reader:
         """The next records, preceded by `again` offsets that were fetched already."""
         if not self._broker.is_reachable or not self.has_position(tp):
             return None
-        start = max(self._positions[tp] - again, 0)
-        records, after = self._broker.log(*tp).read(start, most)
-        self._positions[tp] = max(after, self._positions[tp])
-        if not records:
+        before = self._positions[tp]
+        records, after = self._broker.log(*tp).read(max(before - again, 0), most)
+        self._positions[tp] = max(after, before)
+        if records:
+            self._fetched[tp] = max(records[-1].offset + 1, self._fetched.get(tp, 0))
+        elif after <= before:
             return None
-        self._fetched[tp] = max(records[-1].offset + 1, self._fetched.get(tp, 0))
         return Batch(tp, records, self._generations[tp], self._positions[tp])
 
     def has_position(self, tp: TP) -> bool:

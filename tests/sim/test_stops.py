@@ -72,6 +72,18 @@ def test_a_retry_is_answered_though_its_record_waits_for_a_queue() -> None:
     assert added(world) == ["m0"]
 
 
+def test_a_retry_is_answered_though_another_topic_ends_with_a_marker() -> None:
+    """R123. The partition had read past it before, and stayed careful until a record came."""
+    sent = [("transaction", [("timed", "a", {"id": "m0"})], True), ("work", 0, [("timed", 1)], 3)]
+    both = ("work", 0, [("timed", 9), ("keyed", 9)], 3)
+    pause = {"type": "pause", "queue": "a", "what": "pulling"}
+    retry = [("say", 0, pause, 1), order("retry", mends=True)]
+    control, timed = (("work", 0, [(topic, 9)], 3) for topic in ("control", "timed"))
+    world = play(PLAN, [*sent, POISON, both, WORK, WORK, *retry, control, control, timed, timed])
+    assert answers(world) == [""]
+    assert added(world) == ["m0"]
+
+
 def test_the_bookkeeper_finds_a_record_that_nobody_asked_to_skip() -> None:
     world = World(Plan({"a": {}}, {}))
     line = b'{"event":"unreadable","reason":"skipped","text":"skipped by ann: x","by":"keyed/0/0"}'

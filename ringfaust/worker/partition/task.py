@@ -546,10 +546,9 @@ class Task:
 
     async def _decide_one(self) -> None:
         records = self._left or self.buffer.take()
-        if not records:
-            return
-        self._alone, *self._left = records
-        self.work.decide(iter([self._alone]), self._clock.wall_ms())
+        if records:
+            self._alone, *self._left = records
+            self.work.decide(iter([self._alone]), self._clock.wall_ms())
         if not self._left:
             self.work.skip_to(self.buffer.taken_to)
         await self._commit_alone()
