@@ -151,10 +151,8 @@ async def apply(
     """
     used = {} if is_stopped else await present_configurations(connection)
     count = len(connection.partitions)
-    command = {
-        "type": "apply", "revision": 1, "configuration": document, "who": who, "text": text,
-    }  # fmt: skip
-    encode(command)  # refuses what no worker takes, before anything is asked
+    mine = Configuration(1, document, who, text)
+    encode(_command(mine))  # refuses what no worker takes, before anything is asked
     _check_document(connection, document, count)
     now = feeds_of(document, count)
     before = {number: feeds_of(each.document, count) for number, each in used.items()}
@@ -176,20 +174,19 @@ async def apply(
                 f"revision {newest} is newer than revision {after}, on which this change is "
                 "based: run `ringfaust diff`, and apply again"
             )
-        mine = Configuration(newest + 1, document, who, text, wall_ms())
+        mine = mine._replace(revision=newest + 1, applied_ms=wall_ms())
         if used:
             _check_hops([feeds_of(each.document, count) for each in known], now)
         first = [] if known else [used[min(used)]._replace(revision=0)]
-        command["revision"] = mine.revision
         rows = revision_rows(connection.topic(Role.CONFIGURATION), [*first, mine])
         try:
-            done = await _write(connection, writer, rows, command, waits=not is_stopped)
+            done = await _write(connection, writer, rows, _command(mine), waits=not is_stopped)
         except Refused as error:
             latest = max(used.values(), key=lambda each: each.revision)
             await _take_back(connection, writer, mine, latest)
             raise NotApplied(
                 f"a worker refuses revision {mine.revision}: {error}. Revision {mine.revision + 1} "
-                f"has what was before. If workers of several versions run, upgrade them first"
+                "has what was before. If workers of several versions run, upgrade them first"
             ) from error
         return Applied(mine.revision, *done)
     finally:
@@ -204,12 +201,16 @@ async def _take_back(
         revision=refused.revision + 1, document=before.document, applied_ms=wall_ms(),
         text=f"takes back revision {refused.revision}, which a worker refused",
     )  # fmt: skip
-    command = {
-        "type": "apply", "revision": again.revision, "configuration": again.document,
-        "who": again.who, "text": again.text,
-    }  # fmt: skip
     rows = revision_rows(connection.topic(Role.CONFIGURATION), [again])
-    await _write(connection, writer, rows, command, waits=True)
+    await _write(connection, writer, rows, _command(again), waits=True)
+
+
+def _command(asked: Configuration) -> dict[str, Any]:
+    """What puts a configuration into effect."""
+    return {
+        "type": "apply", "revision": asked.revision, "configuration": asked.document,
+        "who": asked.who, "text": asked.text,
+    }  # fmt: skip
 
 
 async def raise_level(connection: Connection, level: int, who: str) -> Raised:
