@@ -114,8 +114,9 @@ class TransactionalProducer:
     def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
         """Begin the next transaction while one is being committed: that saves it a round trip.
 
-        Does nothing while none is. May be called again, for further topics. The transaction is
-        empty until `commit`: if this one fails, nothing is ever written in that one.
+        Does nothing while none is, or if it would save nothing. May be called again, for further
+        topics. The transaction is empty until `commit`: if this one fails, nothing is ever written
+        in that one.
 
         What the last transaction has written is most likely written again, so it is added, too:
         adding it later would take two more requests, another addition and another write.
@@ -123,7 +124,7 @@ class TransactionalProducer:
         Args:
             outputs: what it is going to write: roles, and partitions as in `commit`.
         """
-        if self._is_committing:
+        if self._is_committing and not self._writers[1].adds_by_itself:
             self._is_begun = True
             likely = {*outputs, *self._recent}
             begin_early(self._writers[1].producer, [self._target(*output) for output in likely])
@@ -154,24 +155,21 @@ class TransactionalProducer:
         is_begun, self._is_begun = self._is_begun, False
         changelog = self.new_batches()
         changelog.append_rows(writes)
-        topics = [*outputs.items()]
+        topics = [(self._target(*where), part) for where, part in outputs.items()]
         if writes:
-            topics.append(((Role.CHANGELOG, None), changelog))
-
-        async def produce() -> Sent:
-            # All at once: then one request adds all partitions, and each request has a part of
-            # every topic.
-            of_topics = await asyncio.gather(*(self._send(*where, part) for where, part in topics))
-            return [each for sent in of_topics for each in sent]
-
+            topics.append((self._target(Role.CHANGELOG, None), changelog))
         positions = {topic: OffsetAndMetadata(at, metadata) for topic, at in offsets.items()}
-        written = await self._writers[0].commit(
-            produce, self._offsets(positions), self._group, is_begun=is_begun
+        last = await self._writers[0].commit_batches(
+            [(*where, [PackedBatch(each) for each in part.batches]) for where, part in topics],
+            self._offsets(positions),
+            self._group,
+            is_begun=is_begun,
         )
         self._is_committing = False
-        self._recent = [(role, None) for (role, partition), _ in topics if partition is None]
+        own = [role for role, partition in outputs if partition is None]
+        self._recent = [(role, None) for role in (*own, *([Role.CHANGELOG] if writes else []))]
         self._writers.rotate()
-        return int(written[-1].offset + changelog.batches[-1].count) if writes else 0
+        return last[-1] + changelog.batches[-1].count if writes else 0
 
     async def commit_rows(
         self,
@@ -188,15 +186,20 @@ class TransactionalProducer:
             KafkaError: the outcome is unknown; stop this producer and start another (R117).
         """
         done: dict[TopicPartition, OffsetAndMetadata | int] = {}
+        where = self._target(Role.CHANGELOG, None)
+
+        async def send(packed: RecordBatches) -> Sent:
+            each = ((*where, PackedBatch(batch)) for batch in packed.batches)
+            return await self._writers[0].send_batches(each)
 
         async def produce() -> Sent:
             packed = self.new_batches()
             for key, value in rows:
                 packed.append((key, value, []))
                 if len(packed.batches) > 1:
-                    await asyncio.gather(*await self._send(Role.CHANGELOG, None, packed))
+                    await asyncio.gather(*await send(packed))
                     packed = self.new_batches()
-            sent = await self._send(Role.CHANGELOG, None, packed) if len(packed) else []
+            sent = await send(packed) if len(packed) else []
             done.update(self._offsets(offsets()))
             return sent
 
@@ -208,11 +211,6 @@ class TransactionalProducer:
 
     def _offsets(self, positions: Mapping[str, OffsetAndMetadata] | Mapping[str, int]) -> Offsets:
         return {TopicPartition(topic, self._partition): at for topic, at in positions.items()}
-
-    async def _send(self, role: Role, partition: int | None, batches: RecordBatches) -> Sent:
-        topic, number = self._target(role, partition)
-        packed = ((topic, number, PackedBatch(batch)) for batch in batches.batches)
-        return await self._writers[0].send_batches(packed)
 
 
 async def commit_changelog(

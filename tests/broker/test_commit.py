@@ -21,6 +21,7 @@ from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.transactional.vendor import Direct
 from tests.broker.slow import hear_before
 
 pytestmark = pytest.mark.kafka
@@ -31,8 +32,8 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The version of transactions: that of older brokers and of clusters, and Kafka 4's."""
     if request.param == 1:
 
-        async def not_used(_: AIOKafkaProducer) -> bool:
-            return False
+        async def not_used(_: AIOKafkaProducer) -> None:
+            return
 
         monkeypatch.setattr("ringfaust.transactional.writer.use_version_2", not_used)
     return int(request.param)
@@ -85,14 +86,23 @@ def packed(producer: TransactionalProducer, **values: bytes) -> Outputs[RecordBa
     return outputs
 
 
-async def test_a_refused_batch_aborts_the_whole_transaction(broker: EmbeddedBroker) -> None:
+with_and_without_offsets = pytest.mark.parametrize(
+    "offset", [1, None], ids=["with offsets", "without"]
+)
+"""Without, version 2 takes two requests, past aiokafka's sender."""
+
+
+@with_and_without_offsets
+async def test_a_refused_batch_aborts_the_whole_transaction(
+    broker: EmbeddedBroker, offset: int | None
+) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
     client = {"bootstrap_servers": broker.bootstrap_servers}
     producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
     await producer.start()
     outputs = packed(producer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
-        await producer.commit(outputs, [(b"row", b"1")], {names["evicted"]: 1})
+        await producer.commit(outputs, [(b"row", b"1")], _offsets(names, offset))
     await producer.stop()
 
     again = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
@@ -104,9 +114,14 @@ async def test_a_refused_batch_aborts_the_whole_transaction(broker: EmbeddedBrok
         await again.stop()
 
 
+def _offsets(names: dict[str, str], offset: int | None) -> dict[str, int]:
+    return {} if offset is None else {names["evicted"]: offset}
+
+
+@with_and_without_offsets
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "between two sends"])
 async def test_a_fenced_producer_raises_producer_fenced(
-    broker: EmbeddedBroker, between: bool, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, between: bool, offset: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     client = {"bootstrap_servers": broker.bootstrap_servers}
@@ -122,7 +137,7 @@ async def test_a_fenced_producer_raises_producer_fenced(
     for _ in range(2):
         with pytest.raises(ProducerFenced):
             await zombie.commit(
-                packed(zombie, evicted=b"x"), [(b"row", b"zombie")], {names["evicted"]: 2}
+                packed(zombie, evicted=b"x"), [(b"row", b"zombie")], _offsets(names, offset)
             )
     await zombie.stop()
     await owner.commit(packed(owner, evicted=b"x"), [(b"row", b"2")], {names["evicted"]: 2})
@@ -180,31 +195,33 @@ async def started(broker: EmbeddedBroker) -> tuple[TransactionalProducer, dict[s
     return producer, names
 
 
+TWO_REQUESTS = {1: ["ProduceRequest", "EndTxnRequest"], 2: ["Produce", "EndTransaction"]}
+"""The requests of a commit, by the version of transactions."""
+
+
 async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, names = await started(broker)
     for value in (b"1", b"2"):
         await commit_and_begin_next(producer, value)
     sent = requests_of(producer, monkeypatch)
     await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
-    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
-    assert kinds == ["ProduceRequest", "EndTxnRequest"]
+    assert [kind for kind, _ in sent if kind != "MetadataRequest"] == TWO_REQUESTS[version]
     await producer.stop()
     assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]
     assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
 
 async def test_what_was_written_before_is_added_early_though_nobody_has_decided_it_yet(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, names = await started(broker)
     await producer.commit(packed(producer, evicted=b"1"), [(b"1", b"1")], {})
     await commit_and_begin_next(producer, b"2", EVICTED_AND_ROWS[:1])
     sent = requests_of(producer, monkeypatch)
     await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
-    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
-    assert kinds == ["ProduceRequest", "EndTxnRequest"]
+    assert [kind for kind, _ in sent if kind != "MetadataRequest"] == TWO_REQUESTS[version]
     await producer.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
@@ -240,6 +257,32 @@ async def test_a_transaction_that_was_begun_early_is_fenced_with_its_producer(
     assert await read_all(broker, name) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+async def test_what_is_not_known_to_be_stored_is_sent_again_and_comes_once(
+    broker: EmbeddedBroker, is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the number of a batch, the broker knows whether it has it."""
+    producer, names = await started(broker)
+    produce, lost = Direct.produce, 0
+
+    async def lose(self: Direct, batches: Sequence[tuple[str, int, Any]]) -> None:
+        nonlocal lost
+        if is_stored:
+            assert await produce(self, batches) is not None
+        lost += 1
+
+    for number, value in enumerate((b"1", b"2", b"3")):
+        with monkeypatch.context() as patch:
+            if value != b"2":
+                patch.setattr(Direct, "produce", lose)
+            end = await producer.commit(packed(producer, evicted=value), [(value, value)], {})
+        assert end == 2 * number + 1  # a marker ends each transaction
+    await producer.stop()
+    assert lost == (0 if producer._writers[0]._direct is None else 2)
+    assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]
+    assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
+
+
 async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +298,9 @@ async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
     monkeypatch.setattr(SendProduceReqHandler, "create_request", broken)
     for _ in range(2):  # the second time, the sender is gone already
         with pytest.raises(struct.error, match="int too large"):
-            await producer.commit(packed(producer, evicted=b"x"), [(b"row", b"1")], {})
+            await producer.commit(
+                packed(producer, evicted=b"x"), [(b"row", b"1")], _offsets(names, 1)
+            )
     await producer.stop()
 
 

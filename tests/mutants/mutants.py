@@ -321,6 +321,8 @@ MUTANTS = [
     Mutant("commit again", "R117: a transaction is not ended twice with one epoch",
            "transactional/vendor.py", "NOT_REPEATED = (EndTxnRequest, TxnOffsetCommitRequest)",
            "NOT_REPEATED = (TxnOffsetCommitRequest,)"),
+    Mutant("commit a part", "R117: a transaction is committed only if all of it is stored",
+           "transactional/vendor.py", "if len(offsets) < len(batches):", "if not offsets:"),
     Mutant("a wrong clock ticks", "R115: time does not act by a clock that is wrong",
            "worker/partition/work.py",
            "        if not self._context.clock.is_right:  # R115\n            return\n", ""),

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IncompatibleBrokerVersion, ProducerFenced
+from aiokafka.errors import ConcurrentTransactions, IncompatibleBrokerVersion, ProducerFenced
+from aiokafka.producer.transaction_manager import TransactionState
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest
 
+from ringfaust.kafka.packed_batch import PackedBatch
+from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.transactional.vendor import (
+    Direct,
     failure_between_calls,
     send_once,
     use_version_2,
@@ -100,7 +104,7 @@ def has_features(level: int) -> Any:
 
 async def test_several_brokers_would_add_at_the_same_time() -> None:
     producer, sent = await connected([], brokers=3)
-    assert not await use_version_2(producer)
+    assert await use_version_2(producer) is None
     assert sent == []
 
 
@@ -135,3 +139,57 @@ async def test_a_refused_epoch_ends_the_producer() -> None:
 async def test_a_broker_without_the_request_is_an_error_like_others() -> None:
     with pytest.raises(IncompatibleBrokerVersion):
         EndTransaction(EndTxnRequest("id", 5, 6, True)).prepare({})
+
+
+async def direct(*answers: Any) -> tuple[Direct, Any, list[Any]]:
+    """Transactions past the sender, by a producer that is connected to nothing."""
+    producer, sent = await connected([has_features(2), *answers])
+    transactions = await use_version_2(producer)
+    assert transactions is not None
+    producer._txn_manager.set_pid_and_epoch(5, 6)
+    return transactions, producer, sent
+
+
+def stored(*errors: int) -> Any:
+    """An answer to a produce request: of partition n the error and the offset 10 + n."""
+    partitions = [(n, error, 10 + n, 0, 0, [], None, {}) for n, error in enumerate(errors)]
+    return SimpleNamespace(topics=[("in", partitions, {})])
+
+
+def batches(count: int) -> list[tuple[str, int, PackedBatch]]:
+    packed = []
+    for partition in range(count):
+        records = RecordBatches(1_000)
+        records.append((b"key", b"value", []))
+        packed.append(("in", partition, PackedBatch(records.batches[0])))
+    return packed
+
+
+async def test_two_requests_past_the_sender_commit_a_transaction() -> None:
+    ended = SimpleNamespace(error_code=0, producer_id=5, producer_epoch=7)
+    transactions, producer, sent = await direct(stored(0, 0), ended)
+    assert await transactions.produce(batches(2)) == [10, 11]
+    await transactions.end()
+    assert [type(each) for each in sent] == [AskVersion, Produce, EndTransaction]
+    assert (producer._txn_manager.producer_id, producer._txn_manager.producer_epoch) == (5, 7)
+
+
+async def test_a_part_that_is_not_stored_is_left_to_the_sender() -> None:
+    """If not: a transaction is committed without it."""
+    transactions, producer, _ = await direct(stored(0, 51))
+    assert await transactions.produce(batches(2)) is None
+    assert producer._txn_manager.state is TransactionState.READY
+
+
+@pytest.mark.parametrize(("code", "error"), [(90, ProducerFenced), (51, ConcurrentTransactions)])
+async def test_after_an_end_that_was_refused_nothing_more_is_sent(
+    code: int, error: type[Exception]
+) -> None:
+    ended = SimpleNamespace(error_code=code, producer_id=-1, producer_epoch=-1)
+    transactions, _, sent = await direct(stored(0), ended)
+    await transactions.produce(batches(1))
+    with pytest.raises(error):
+        await transactions.end()
+    with pytest.raises(error):
+        await transactions.produce(batches(1))
+    assert len(sent) == 3

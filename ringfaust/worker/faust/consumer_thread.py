@@ -263,8 +263,9 @@ class BatchThread(FaustConsumerThread):
         self._wanted_changed.clear()
         if fetching is None:
             return []
+        if not fetching.done():
+            await asyncio.wait({fetching})
         # `_getmany` takes records in its very last step, so a cancelled one took none.
-        await asyncio.wait({fetching})
         return self._passed(tps) if fetching.cancelled() else fetching.result()
 
     def _passed(self, tps: frozenset[TP]) -> list[Batch]:

@@ -12,6 +12,7 @@ app's, in which everything else runs, the listener too.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol, cast
 
@@ -42,6 +43,10 @@ DEFAULTS: Mapping[str, Any] = {
     "web_bind": "127.0.0.1",
 }
 
+
+#: How many batches of a partition may wait for their agent. With one, the partition would not be
+#: fetched until the agent has taken it, and the thread would have to be told.
+MOST_WAITING = 2
 
 #: How long a task waits for the position of the Kafka client, whose thread may be stopping.
 PROGRESS_TIMEOUT_S = 5.0
@@ -79,15 +84,15 @@ class AssignmentListener(Protocol):
 class BatchConsumer(FaustConsumer):
     """Faust's consumer, reading batches and leaving the offsets to the listener.
 
-    Of each partition at most one batch waits for its agent. The next one is fetched meanwhile, but
-    delivered only when the agent has taken the first.
+    Of each partition at most two batches wait for their agent. A third one may be fetched
+    meanwhile, but is delivered only when the agent has taken the first.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
-        self._waiting_for_agent: set[TP] = set()
+        self._waiting_for_agent = Counter[TP]()
 
     # -- called by the listener's tasks, in the app's loop
 
@@ -122,7 +127,7 @@ class BatchConsumer(FaustConsumer):
             await self._batch_thread.seek_to(partition, offset)
         finally:  # even if cancelled, because the thread may have sought
             self._paused_until_seek.discard(partition)
-            self._waiting_for_agent.discard(partition)
+            del self._waiting_for_agent[partition]
             self._batch_thread.wake()
 
     def stop_reading(self, tps: Collection[TP]) -> None:
@@ -130,7 +135,8 @@ class BatchConsumer(FaustConsumer):
         self._batch_thread.stop_reading(tps)
         self._paused -= {*tps}
         self._paused_until_seek -= {*tps}
-        self._waiting_for_agent -= {*tps}
+        for tp in tps:
+            del self._waiting_for_agent[tp]
 
     async def end_membership(self) -> None:
         """Take part in the group no more, and read on."""
@@ -220,15 +226,17 @@ class BatchConsumer(FaustConsumer):
     def accept(self, batch: Batch) -> bool:
         """Note that an agent takes `batch`; False if it is stale and must be skipped."""
         current = self.is_current(batch)
-        if current:
-            self._waiting_for_agent.discard(batch.tp)
-            self._batch_thread.wake()
+        if current and (waiting := self._waiting_for_agent[batch.tp]):
+            self._waiting_for_agent[batch.tp] = waiting - 1
+            if waiting == MOST_WAITING:  # it was not fetched
+                self._batch_thread.wake()
         return current
 
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
-        not_wanted = self._paused | self._paused_until_seek | self._waiting_for_agent
+        full = {tp for tp, batches in self._waiting_for_agent.items() if batches >= MOST_WAITING}
+        not_wanted = self._paused | self._paused_until_seek | full
         being_read = self._batch_thread.being_read
         not_wanted |= cast(BatchApp, self.app).held_back(being_read)
         batches = await self._batch_thread.fetch(being_read - not_wanted)
@@ -239,7 +247,7 @@ class BatchConsumer(FaustConsumer):
     async def _deliver(self, batch: Batch) -> None:
         if not self.is_current(batch):
             return
-        self._waiting_for_agent.add(batch.tp)
+        self._waiting_for_agent[batch.tp] += 1
         self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
         await self.callback(
             Message(

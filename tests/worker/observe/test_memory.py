@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,7 +98,7 @@ async def test_the_consumer_leaves_out_what_is_held_back() -> None:
     thread = SimpleNamespace(fetch=fetch, take_failed=list, being_read=frozenset({CONTROL, IN}))
     consumer: Any = SimpleNamespace(
         flow_active=True, _batch_thread=thread,
-        _paused=set(), _paused_until_seek=set(), _waiting_for_agent=set(),
+        _paused=set(), _paused_until_seek=set(), _waiting_for_agent=Counter(),
         app=SimpleNamespace(held_back=lambda tps: tps & {IN}),
     )  # fmt: skip
     await BatchConsumer._next_batches(consumer)
