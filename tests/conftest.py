@@ -102,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
 
 
-_SPARK_SCOPES = ["tests/spark/test_lake", "tests/spark/test_r"]
+_SPARK_SCOPES = ["tests/spark/test_lake_", "tests/spark/test_r"]
 """Where the second and the third of them begin: each has about a third of the work."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from copy import copy
 from dataclasses import fields
 from datetime import UTC, date, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from deltalake import DeltaTable
@@ -24,18 +26,29 @@ from tests.spark.shared_session import run_command
 
 WORKER = WorkerConfig(application="maintained", bootstrap_servers="127.0.0.1:1", partitions=1)
 TOPIC = WORKER.topic(Role.EVENTS)
+_folder = TemporaryDirectory(prefix="ringfaust-tests-")
+_EMPTY = Path(_folder.name, "lake")
+"""A lake without rows, once one was needed: creating the tables takes longer than a copy."""
 
 
 class BatchedLake:
-    """Bronze and transitions, written by the lake's own code."""
+    """Bronze and transitions, written by the lake's own code.
+
+    If the folder exists, it has a lake already.
+    """
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = str(root)
+        if not root.exists():
+            if not _EMPTY.exists():
+                lake_session(spark, str(_EMPTY), WORKER)
+            shutil.copytree(_EMPTY, root)
         self.spark = lake_session(spark, self.root, WORKER)
         self.batch = -1
 
-    def at(self, root: Path) -> BatchedLake:
-        """A copy of this lake, which someone has made."""
+    def copy(self, root: Path) -> BatchedLake:
+        """A copy of this lake."""
+        shutil.copytree(self.root, root)
         other = copy(self)
         other.root = str(root)
         return other

@@ -20,13 +20,34 @@ from tests.spark.lake_history import LakeHistory, parse
 DAY_MS = 86_400_000
 
 
-def write_day(lake: BatchedLake, history: LakeHistory) -> None:
-    """A batch with messages that nobody receives, three of which are evicted."""
-    lines = len(history.lines)
+def send_six(history: LakeHistory) -> None:
+    """Messages that nobody receives, three of which are evicted."""
     for _ in range(6):
         history.send("a")
+
+
+def write_day(lake: BatchedLake, history: LakeHistory) -> None:
+    """A batch with six more messages."""
+    lines = len(history.lines)
+    send_six(history)
     lake.write(history.values(after=lines), history.now_ms)
     gold.catch_up(lake.spark, lake.root, lake.batch)
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> BatchedLake:
+    """A lake with one day, that of `six_sent`."""
+    lake = BatchedLake(spark, tmp_path_factory.mktemp("begun") / "lake")
+    write_day(lake, LakeHistory(0))
+    assert closed_at(lake) == -1
+    return lake
+
+
+def six_sent() -> LakeHistory:
+    """The history of the lake `begun`."""
+    history = LakeHistory(0)
+    send_six(history)
+    return history
 
 
 def closed_at(lake: BatchedLake) -> int:
@@ -35,12 +56,10 @@ def closed_at(lake: BatchedLake) -> int:
 
 
 def test_days_close_without_deliveries_and_never_backwards(
-    spark: SparkSession, tmp_path: Path
+    begun: BatchedLake, tmp_path: Path
 ) -> None:
-    lake = BatchedLake(spark, tmp_path / "lake")
-    history, lagging = LakeHistory(0), LakeHistory(1)
-    write_day(lake, history)
-    assert closed_at(lake) == -1
+    lake = begun.copy(tmp_path / "lake")
+    history, lagging = six_sent(), LakeHistory(1)
     history.now_ms += DAY_MS
     write_day(lake, history)
     assert closed_at(lake) == 1
@@ -60,11 +79,12 @@ def noon_after(history: LakeHistory, days: int) -> datetime:
     return datetime.combine(day + timedelta(days=days), time(12), UTC)
 
 
-def test_the_clock_closes_a_day_that_no_line_follows(spark: SparkSession, tmp_path: Path) -> None:
-    lake = BatchedLake(spark, tmp_path / "lake")
-    history = LakeHistory(0)
-    assert not gold.close_by_clock(lake.spark, lake.root, datetime.now(UTC)), "an empty lake"
-    write_day(lake, history)
+def test_the_clock_closes_a_day_that_no_line_follows(
+    spark: SparkSession, begun: BatchedLake, tmp_path: Path
+) -> None:
+    empty = BatchedLake(spark, tmp_path / "empty")
+    assert not gold.close_by_clock(empty.spark, empty.root, datetime.now(UTC)), "an empty lake"
+    lake, history = begun.copy(tmp_path / "lake"), six_sent()
     midnight = datetime.combine(noon_after(history, 1), time(), UTC)
     for early in (noon_after(history, 0), midnight + gold.CLOSING_DELAY - timedelta(seconds=1)):
         assert not gold.close_by_clock(lake.spark, lake.root, early)
@@ -83,11 +103,9 @@ def test_the_clock_closes_a_day_that_no_line_follows(spark: SparkSession, tmp_pa
 
 
 def test_a_clock_that_is_wrong_closes_a_day_early_and_no_more(
-    spark: SparkSession, tmp_path: Path
+    begun: BatchedLake, tmp_path: Path
 ) -> None:
-    lake = BatchedLake(spark, tmp_path / "lake")
-    history = LakeHistory(0)
-    write_day(lake, history)
+    lake, history = begun.copy(tmp_path / "lake"), six_sent()
     assert gold.close_by_clock(lake.spark, lake.root, noon_after(history, 30_000))
     for _ in range(2):
         history.now_ms += DAY_MS
@@ -98,8 +116,7 @@ def test_a_clock_that_is_wrong_closes_a_day_early_and_no_more(
 def test_a_closing_by_the_clock_that_was_interrupted_is_finished_first(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = BatchedLake(spark, tmp_path / "lake")
-    history = LakeHistory(0)
+    lake, history = BatchedLake(spark, tmp_path / "lake"), LakeHistory(0)
     history.continue_randomly(60, 1)
     lake.write(history.values(), history.now_ms)
     gold.catch_up(lake.spark, lake.root, lake.batch)

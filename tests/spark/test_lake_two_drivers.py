@@ -6,11 +6,11 @@ while a write's tasks run, so Delta's transaction is open and nothing is committ
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -32,8 +32,12 @@ DEADLINE_S = 200
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> BatchedLake:
-    """A lake with transitions and no gold, in whose last batch another day begins."""
+def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[BatchedLake]:
+    """A lake with transitions, in whose last batch another day begins; copies with more gold.
+
+    The first one has none, the next one that of the first batch, and the last one all, as it is if
+    nobody interferes.
+    """
     lake = BatchedLake(spark, tmp_path_factory.mktemp("silver") / "lake")
     history = LakeHistory(0)
     for batch in range(LAST + 1):
@@ -41,25 +45,17 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Batch
         lines = len(history.lines)
         history.continue_randomly(40, batch)
         lake.write(history.values(after=lines), history.now_ms)
-    return lake
-
-
-@pytest.fixture
-def copied(lake: BatchedLake, tmp_path: Path) -> BatchedLake:
-    shutil.copytree(lake.root, tmp_path / "lake")
-    return lake.at(tmp_path / "lake")
+    found = [lake]
+    for batch in range(LAST + 1):
+        found.append(found[-1].copy(tmp_path_factory.mktemp("gold") / "lake"))
+        gold.catch_up(lake.spark, found[-1].root, batch)
+    return found
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    lake: BatchedLake, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Counter[Any]]:
+def undisturbed(stages: list[BatchedLake]) -> dict[str, Counter[Any]]:
     """The rows of gold if nobody interferes."""
-    root = tmp_path_factory.mktemp("undisturbed") / "lake"
-    shutil.copytree(lake.root, root)
-    alone = lake.at(root)
-    gold.catch_up(alone.spark, alone.root, LAST)
-    found = {table: _rows(alone, table) for table in GOLD}
+    found = {table: _rows(stages[-1], table) for table in GOLD}
     assert min(map(len, found.values())) > 0
     return found
 
@@ -82,7 +78,7 @@ def _during_a_write(
 ) -> Iterator[None]:
     """Call `interfere` while tasks write to a table through `module.append` for the first time."""
     append, errors = module.append, list[BaseException]()
-    begun, may_end = folder / "begun", folder / "may-end"
+    begun, may_end = folder / f"begun-{table}", folder / f"may-end-{table}"
 
     def wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begun.touch()
@@ -103,8 +99,6 @@ def _during_a_write(
 
     def append_slowly(rows: DataFrame, root: str, to: LakeTable, *more: Any, **named: Any) -> None:
         if to.name == table and not thread.ident:
-            # For the interference, and when this one is committed again, it is as before.
-            module.append = append
             rows = rows.coalesce(1).mapInArrow(wait, rows.schema)
             thread.start()
         append(rows, root, to, *more, **named)
@@ -123,8 +117,9 @@ def _during_a_write(
 
 
 def test_silver_counts_a_batch_once_that_another_driver_has_written(
-    copied: BatchedLake, tmp_path: Path
+    stages: list[BatchedLake], tmp_path: Path
 ) -> None:
+    copied = stages[0].copy(tmp_path / "lake")
     history = LakeHistory(1)
     history.continue_randomly(60, 9)
     before = _rows(copied, "transitions")
@@ -141,18 +136,20 @@ def test_silver_counts_a_batch_once_that_another_driver_has_written(
 
 
 @pytest.mark.parametrize(
-    ("table", "batch"), [("queue_minutes", 0), ("queues", 1), ("scheduled", 1), ("messages", LAST)]
+    ("table", "batch"), [("queue_minutes", 0), ("queues", 1), ("messages", LAST)]
 )
 def test_gold_counts_a_batch_once_that_another_driver_has_written(
-    copied: BatchedLake,
+    stages: list[BatchedLake],
     undisturbed: dict[str, Counter[Any]],
     tmp_path: Path,
     table: str,
     batch: int,
 ) -> None:
-    """The driver is paused in a batch, while it writes a table; the other one writes all."""
-    if batch:
-        gold.catch_up(copied.spark, copied.root, batch - 1)
+    """The driver is paused in a batch, while it writes a table; the other one writes all.
+
+    What is written is appended, replaces all, or replaces what is open.
+    """
+    copied = stages[batch].copy(tmp_path / "lake")
 
     def write() -> None:
         gold.catch_up(copied.spark, copied.root, LAST)
@@ -162,19 +159,23 @@ def test_gold_counts_a_batch_once_that_another_driver_has_written(
     assert {table: _rows(copied, table) for table in GOLD} == undisturbed
 
 
-@pytest.mark.parametrize("table", ["queues", "messages"])
 def test_gold_survives_an_optimize_between_its_read_and_its_commit(
-    copied: BatchedLake, undisturbed: dict[str, Counter[Any]], tmp_path: Path, table: str
+    stages: list[BatchedLake], undisturbed: dict[str, Counter[Any]], tmp_path: Path
 ) -> None:
-    gold.catch_up(copied.spark, copied.root, LAST - 1)
+    """One of each table in which the batch replaces rows: all, or those that are open."""
+    copied, tables = stages[LAST].copy(tmp_path / "lake"), ("queues", "messages")
     gold.close(queries.GoldQueries(copied.spark, copied.root), LAST - 1)
 
-    def optimize() -> None:
+    def optimize(table: str) -> None:
         files = DeltaTable(path(copied.root, table))
         assert files.optimize.z_order(["queue"])["numFilesRemoved"]
 
-    with _during_a_write(queries, table, tmp_path, optimize):
+    with ExitStack() as writes:
+        for table in tables:
+            interfere = partial(optimize, table)
+            writes.enter_context(_during_a_write(queries, table, tmp_path, interfere))
         gold.catch_up(copied.spark, copied.root, LAST)
-    found = _rows(copied, table)
-    assert set(found.values()) == {1}
-    assert found.total() == undisturbed[table].total()
+    for table in tables:
+        found = _rows(copied, table)
+        assert set(found.values()) == {1}
+        assert found.total() == undisturbed[table].total()
