@@ -210,7 +210,7 @@ def test_the_audit_reads_from_the_lake_what_it_has_of_a_removed_route(lake: Rout
     offsets = audit_offsets(lake.spark, request, lake.root)
     of_inputs = {topic: at for (topic, _), at in offsets.items() if topic.endswith((".a", ".b"))}
     assert of_inputs == {lake.topic("a"): (0, 3), lake.topic("b"): (3, 3)}
-    reader = PeriodReader(lake.spark, lake.worker, request.queues, offsets, lake.root)
+    reader = PeriodReader(lake.spark, request, offsets, lake.root)
     sources = [row["source"] for row in reader.read().inputs.select("source").collect()]
     names = (lake.topic("a"), lake.topic("b"))
     assert sorted(sources) == sorted(f"{name}/0/{n}" for name in names for n in range(3))

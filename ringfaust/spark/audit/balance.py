@@ -15,11 +15,11 @@ from functools import reduce
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.offsets import CannotAudit
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
 
 TopicPositions = dict[str, dict[int, int]]
@@ -71,10 +71,6 @@ class ClosedDays:
 
     A file for each day, written last, says that it is closed. It contains digests of the balance's
     rows, and of the file of the day before, so that a balance that was changed is not used.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -88,11 +84,6 @@ class ClosedDays:
 
     def save(self, day: date, balance: Balance, opening: Balance | None) -> Balance:
         """Close a day.
-
-        Args:
-            day: the day.
-            balance: at its end.
-            opening: the balance that the day began with.
 
         Returns:
             The balance, as it is stored.
@@ -133,7 +124,7 @@ class ClosedDays:
         try:
             frames = self._frames(day)
             digests = _digests(frames)
-        except (PySparkException, Py4JJavaError) as error:
+        except SPARK_ERRORS as error:
             raise self._unusable(day, "is incomplete: its rows cannot be read") from error
         for name, digest in digests.items():
             if digest != about["rows"].get(name):
