@@ -100,7 +100,8 @@ class ClosedDays:
             "opening": None,
         }
         if opening and opening.day:
-            about["opening"] = {"day": str(opening.day), "digest": self._digest(opening.day)}
+            digest = self._read(opening.day)["digest"]
+            about["opening"] = {"day": str(opening.day), "digest": digest}
         about["digest"] = _text_digest(about)
         self._folder.write_text(_number(day), json.dumps(about, indent=1))
         return replace(balance, frames=frames, day=day)
@@ -130,7 +131,7 @@ class ClosedDays:
             if digest != about["rows"].get(name):
                 raise self._unusable(day, f"was changed: its {name} are not what the audit stored")
         before = about["opening"]
-        if before and self._digest(date.fromisoformat(before["day"])) != before["digest"]:
+        if before and self._read(date.fromisoformat(before["day"]))["digest"] != before["digest"]:
             text = f"does not continue the balance of {before['day']}, which was closed again"
             raise self._unusable(day, text)
         return Balance(frames, _positions(about), about["since_ms"], day, about["faults"])
@@ -152,9 +153,6 @@ class ClosedDays:
         if digest != _text_digest(about):
             raise self._unusable(day, "was changed: its file is not what the audit stored")
         return {**about, "digest": digest}
-
-    def _digest(self, day: date) -> str:
-        return str(self._read(day)["digest"])
 
     def _unusable(self, day: date, text: str) -> CannotAudit:
         return CannotAudit(

@@ -121,7 +121,10 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {', '.join(options.queue)}")
-        lines = _lines(spark, worker, options.lake)
+        if options.lake is None:
+            lines = read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
+        else:
+            lines = read_if_any(spark, options.lake, TRANSITIONS.name, BadRewindOptions)
         answers = _Rewind(spark, worker, queues, request, lines).answers()
     for answer in answers:
         if options.as_json:
@@ -139,12 +142,6 @@ async def _require_events(worker: WorkerConfig) -> None:
                 f"the brokers at {worker.bootstrap_servers} have no topic {events}: check the "
                 "application's name in worker.yaml, or read a lake with --lake"
             )
-
-
-def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:
-    if lake is not None:
-        return read_if_any(spark, lake, TRANSITIONS.name, BadRewindOptions)
-    return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,7 @@ def refuse_old_spark(version: str) -> None:
         )
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    settings: RingOptions,
-) -> str:
+def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> str:
     """Run the rings until SIGTERM or SIGINT.
 
     What was applied takes the place of queues.yaml (R128).
