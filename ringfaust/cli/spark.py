@@ -157,13 +157,14 @@ def redrive(
 
     Example: ringfaust spark redrive --lake /lake --from dead --where "queue = 'orders'" --dry-run
     """
+    from ringfaust.spark.backfill.errors import read_choice
     from ringfaust.spark.redrive.command import run
-    from ringfaust.spark.redrive.request import LakeRedriveRequest, read_role
+    from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 
     session.use()
     request = LakeRedriveRequest(
         lake=lake,
-        role=read_role(role),
+        role=read_choice("--from", role, LakeRole),
         where=where,
         to_topic=to_topic,
         name=name,

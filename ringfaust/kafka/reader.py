@@ -48,6 +48,28 @@ async def committed_reader(client: Mapping[str, Any]) -> AsyncIterator[AIOKafkaC
         await stop_client(consumer)
 
 
+@asynccontextmanager
+async def reader_of(
+    client: Mapping[str, Any], topics: Collection[str], isolation_level: str = "read_committed"
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer to which all partitions of some topics are assigned.
+
+    Args:
+        client: options of any Kafka client.
+        topics: their names.
+        isolation_level: of the records, and of what counts as the end of a partition.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    consumer = AIOKafkaConsumer(*topics, **client, isolation_level=isolation_level)
+    try:
+        await consumer.start()
+        yield consumer
+    finally:
+        await stop_client(consumer)
+
+
 async def read_to_end(
     consumer: AIOKafkaConsumer,
     ends: Mapping[TopicPartition, int],

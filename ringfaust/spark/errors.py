@@ -12,6 +12,8 @@ from pyspark.errors.exceptions.base import PySparkException
 
 from ringfaust.errors import RingfaustError
 
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""The second covers those of Hadoop and Delta that PySpark does not translate."""
 _MAX_CHARS = 3_000
 _TRACEBACK = "Traceback (most recent call last):"
 _HADOOP = "hadoop-client-api-"
@@ -34,10 +36,13 @@ def brief_errors() -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
-        raise JobFailed(_brief(str(error))) from error
-    except Py4JJavaError as error:  # from a call of Hadoop or Delta that PySpark does not translate
-        raise JobFailed(_brief(str(error.java_exception.toString()))) from error
+    except SPARK_ERRORS as error:
+        raise JobFailed(_brief(text_of(error))) from error
+
+
+def text_of(error: Exception) -> str:
+    """Spark's whole message."""
+    return str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
 
 
 def _brief(text: str) -> str:

@@ -10,12 +10,7 @@ from ringfaust.spark.vendor import hadoop_configuration, java_array, jvm
 
 
 class HadoopFolder:
-    """A folder on a local disk, HDFS or an object store.
-
-    Args:
-        spark: the session.
-        path: a path or a URI.
-    """
+    """A folder on a local disk, HDFS or an object store."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark

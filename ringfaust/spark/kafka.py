@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.cloud_events import ATTRIBUTES
+from ringfaust.protocol.routes import RouteTemplate
 
 
 def client_options(worker: WorkerConfig) -> dict[str, str]:
@@ -38,11 +39,7 @@ def read_topics(
 ) -> DataFrame:
     """Read what the topics contain now, as a batch.
 
-    Args:
-        spark: the session.
-        worker: brokers.
-        topics: their names.
-        options: of the source; these win over `source_options`.
+    The options of the source win over `source_options`.
 
     Returns:
         Columns key, value, topic, partition, offset, timestamp, timestampType, headers.
@@ -67,3 +64,20 @@ def without_attributes(headers: Column) -> Column:
     is_ours = F.try_element_at(headers, F.lit(-1))["key"] == ATTRIBUTES[-1]
     length = F.size(headers) - len(ATTRIBUTES)
     return F.when(is_ours, F.slice(headers, F.lit(1), length)).otherwise(headers)
+
+
+def queue_name(template: RouteTemplate) -> Column:
+    """Do what `RouteTemplate.queue_of` does; null if the record lacks a part of it."""
+    columns = [F.lit(template.texts[0])]
+    for part, text in zip(template.parts, template.texts[1:], strict=True):
+        columns += [_part(part), F.lit(text)]
+    return F.concat(*columns)
+
+
+def _part(part: str) -> Column:
+    if part in ("topic", "key"):
+        return F.col(part).cast("string")
+    # Of several headers with the same name the last one counts.
+    name = part.removeprefix("header:")
+    found = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(found, F.lit(-1))["value"].cast("string")

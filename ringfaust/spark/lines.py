@@ -29,18 +29,15 @@ REFUSAL = "event = 'dead' AND sequence IS NULL"
 """SQL: the line reports a refused send, dead without ever having been in the queue."""
 _ONLY_RAW = ("topic", "partition", "first", "last", "gaps")
 """What gaps say of their input topic: each row has the partition of its record."""
-_FIELDS = {
+FIELDS = {
     field.name: field
     for event in EVENTS.values()
     for field in (STEP, EVENT, TIME, BY, *event.fields)
     if field.name not in _ONLY_RAW
 }
-LINE = StructType([StructField(name, _TYPES[field.kind]) for name, field in _FIELDS.items()])
+"""By name, what the lines of events have."""
+LINE = StructType([StructField(name, _TYPES[field.kind]) for name, field in FIELDS.items()])
 """The fields of all events. New ones go last, and become columns of a lake that exists."""
-OBJECTS = tuple(
-    name for name, field in _FIELDS.items() if field.kind in (Kind.SETTINGS, Kind.COUNTS)
-)
-"""The fields that stay JSON."""
 
 
 def read_lines(records: DataFrame, *more: str) -> DataFrame:
@@ -83,6 +80,24 @@ def _parse_together() -> Column:
     is_safe = F.col("is_flat") & F.forall("texts", lambda text: F.startswith(text, F.lit("{")))
     array = F.concat(F.lit("["), F.array_join("texts", ",\n"), F.lit("]"))
     return F.when(is_safe, F.from_json(array, ArrayType(LINE)))
+
+
+def number_generations(lines: DataFrame, *queue: str) -> DataFrame:
+    """Add `generation` and `generations`: how often the queue was deleted before, and in total.
+
+    If a deleted queue is created again, its sequence numbers restart at 1.
+
+    `queue` are the columns that tell queues apart.
+    """
+    deleted = lines.filter("event = 'deleted'")
+    found = deleted.groupBy(*queue).agg(F.collect_set("step").alias("ends"))
+    ends = F.coalesce("ends", F.array().cast("array<long>"))
+    return (
+        lines.join(F.broadcast(found), list(queue), "left")
+        .withColumn("generation", F.size(F.filter(ends, lambda end: end < F.col("step"))))
+        .withColumn("generations", F.size(ends))
+        .drop("ends")
+    )
 
 
 def is_refusal() -> Column:

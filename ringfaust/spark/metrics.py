@@ -19,11 +19,7 @@ class MonitorCannotListen(RingfaustError):
 def serve(registry: CollectorRegistry, web: WebConfig, port: int, remedy: str) -> None:
     """Serve the metrics of a registry.
 
-    Args:
-        registry: has the metrics.
-        web: the address to listen on, and the names of this machine.
-        port: where to listen.
-        remedy: what to change if that is not possible.
+    `remedy` says what to change if that is not possible.
 
     Raises:
         MonitorCannotListen: the port is in use, or the address is not this machine's.

@@ -22,14 +22,13 @@ def location(about: str) -> Any:
     return typer.Option(metavar="PATH", callback=_location, help=about)
 
 
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark master, as for spark-submit. Default: local[2]."),
-]
-JobName = Annotated[
-    str | None,
-    typer.Option(metavar="JOB", help="Name of the job. A job writes each row once."),
-]
+def text(metavar: str, about: str) -> Any:
+    """An option whose value the job reads."""
+    return typer.Option(metavar=metavar, help=about)
+
+
+Master = Annotated[str | None, text("URL", "Spark master, as for spark-submit. Default: local[2].")]
+JobName = Annotated[str | None, text("JOB", "Name of the job. A job writes each row once.")]
 Rate = Annotated[
     float | None, typer.Option(min=0.001, help="Most records per second, over all tasks.")
 ]
@@ -43,16 +42,10 @@ class SessionOptions(NamedTuple):
     """Of every command: settings of the Spark session, besides its master."""
 
     conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="A setting of Spark, as for spark-submit. Repeatable."
-        ),
+        list[str] | None, text("NAME=VALUE", "A setting of Spark, as for spark-submit. Repeatable.")
     ] = None
     packages: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GROUP:NAME:VERSION,…", help="Packages that Spark loads, as for spark-submit."
-        ),
+        str | None, text("GROUP:NAME:VERSION,…", "Packages that Spark loads, as for spark-submit.")
     ] = None
 
     def use(self) -> None:
@@ -106,10 +99,7 @@ class LakeOptions(NamedTuple):
         typer.Option(help="Also copy the producers' topics, control and hop, for the audit."),
     ] = True
     catalog: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCHEMA", help="Register the tables in Spark's catalog, such as main.rings."
-        ),
+        str | None, text("SCHEMA", "Register the tables in Spark's catalog, such as main.rings.")
     ] = None
     metrics_port: Annotated[
         int | None,
@@ -124,16 +114,13 @@ class MaintainOptions(NamedTuple):
     lake: Annotated[str, location("Folder or URI of the lake.")]
     retention: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TABLE=DAYS",
-            help="Delete a table's rows after so many days, such as bronze=30d. Repeatable.",
+        text(
+            "TABLE=DAYS",
+            "Delete a table's rows after so many days, such as bronze=30d. Repeatable.",
         ),
     ] = None
     deleted_file_retention: Annotated[
-        str,
-        typer.Option(
-            metavar="LENGTH", help="Keep files that left a table this long, such as 12h or 7d."
-        ),
+        str, text("LENGTH", "Keep files that left a table this long, such as 12h or 7d.")
     ] = "7d"
     master: Master = None
 
@@ -153,25 +140,17 @@ class AuditOptions(NamedTuple):
     ] = None
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATE",
-            help="First day to audit, with --lake. Default: the first that is not closed.",
-        ),
+        text("DATE", "First day to audit, with --lake. Default: the first that is not closed."),
     ] = None
     until: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Close the days before this one, and read no other."),
+        str | None, text("DATE", "Close the days before this one, and read no other.")
     ] = None
-    window: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="Also count per time window, such as 1h.")
-    ] = None
+    window: Annotated[str | None, text("LENGTH", "Also count per time window, such as 1h.")] = None
     every: Annotated[
-        str | None,
-        typer.Option(metavar="LENGTH", help="Repeat the audit at this interval, such as 5m."),
+        str | None, text("LENGTH", "Repeat the audit at this interval, such as 5m.")
     ] = None
     report: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write report.html and its charts to this folder."),
+        Path | None, text("DIR", "Write report.html and its charts to this folder.")
     ] = None
     repeats: Annotated[
         Repeats,
@@ -194,28 +173,20 @@ class BackfillOptions(NamedTuple):
         typer.Option("--format", metavar="parquet|delta|json|csv", help="Format of the source."),
     ]
     topic: Annotated[str, typer.Option(help="A producers' topic that a route reads.")]
-    key: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Record key: a column or SQL.")
-    ] = None
+    key: Annotated[str | None, text("EXPR", "Record key: a column or SQL.")] = None
     value: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR", help="Record value: a column or SQL. Default: the row as JSON."
-        ),
+        str | None, text("EXPR", "Record value: a column or SQL. Default: the row as JSON.")
     ] = None
     timestamp: Annotated[
-        str | None,
-        typer.Option(metavar="EXPR", help="Time and order of the records: a column or SQL."),
+        str | None, text("EXPR", "Time and order of the records: a column or SQL.")
     ] = None
     header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=EXPR", help="A header: a column or SQL. Repeatable."),
+        list[str] | None, text("NAME=EXPR", "A header: a column or SQL. Repeatable.")
     ] = None
     name: JobName = None
     rate: Rate = None
     skip_bad: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Write invalid rows to this folder and continue."),
+        str | None, text("DIR", "Write invalid rows to this folder and continue.")
     ] = None
     broker_time: Annotated[
         bool, typer.Option("--broker-time", help="Accept a topic whose brokers set the timestamps.")
@@ -227,33 +198,22 @@ class BackfillOptions(NamedTuple):
 class RewindOptions(NamedTuple):
     """Of `ringfaust spark rewind`."""
 
-    queue: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A queue to look at. Repeatable.")
-    ]
+    queue: Annotated[list[str], text("NAME", "A queue to look at. Repeatable.")]
     lake: Annotated[
         str | None, location("Folder or URI of a lake to read. Default: the events topic.")
     ] = None
     at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Show what it held then: 1h (ago), yesterday, or a time."
-        ),
+        str | None, text("TIME", "Show what it held then: 1h (ago), yesterday, or a time.")
     ] = None
-    offset: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC/P/O", help="Show what it held after this record."),
-    ] = None
-    step: Annotated[
-        str | None,
-        typer.Option(metavar="P/N", help="Show what it held after step N of partition P."),
-    ] = None
+    offset: Annotated[str | None, text("TOPIC/P/O", "Show what it held after this record.")] = None
+    step: Annotated[str | None, text("P/N", "Show what it held after step N of partition P.")] = (
+        None
+    )
     to: Annotated[
-        str | None,
-        typer.Option(metavar="MOMENT", help="Show what changed up to this time, offset or step."),
+        str | None, text("MOMENT", "Show what changed up to this time, offset or step.")
     ] = None
     ring_size: Annotated[
-        str | None,
-        typer.Option(metavar="N,…", help="Show what these ring sizes would have evicted."),
+        str | None, text("N,…", "Show what these ring sizes would have evicted.")
     ] = None
     settings: Annotated[
         list[str] | None,

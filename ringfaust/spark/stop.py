@@ -17,8 +17,7 @@ def stop_requested(*, interrupt: bool = False) -> Iterator[Callable[[], bool]]:
     there: Py4J takes some of them for the end of an iteration. Code that works in rounds therefore
     asks between two rounds whether it should stop.
 
-    Args:
-        interrupt: also raise KeyboardInterrupt, for code whose rounds take long.
+    With `interrupt` it also raises KeyboardInterrupt, for code whose rounds take long.
 
     Yields:
         A function that says whether a stop was requested.

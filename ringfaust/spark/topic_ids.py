@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 
 from aiokafka.errors import KafkaError, StaleMetadata
 from pyspark.sql import SparkSession
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -36,12 +37,8 @@ class RecreatedTopic(RingfaustError):
 class ReadTopicIds:
     """The ids of a job's topics: as they are now, and as they were when they were first read.
 
-    Args:
-        spark: the session.
-        folder: where they are kept: a folder or URI that belongs to the job.
-        worker: names the brokers.
-        reader: the job, for the text of an error.
-        remedy: how to go on, for the same.
+    They are kept in a folder that belongs to the job. An error says who has read the topics
+    (`reader`), and how to go on (`remedy`).
     """
 
     def __init__(
@@ -58,9 +55,7 @@ class ReadTopicIds:
     def check(self, topics: Collection[str], *, has_read: bool = True) -> None:
         """Compare the topics' ids with the known ones, and keep those that are new.
 
-        Args:
-            topics: those that the job reads.
-            has_read: False if the job has not begun: then nothing is known.
+        A job that has not begun (`has_read` is False) knows nothing.
 
         Raises:
             RecreatedTopic: a topic has another id.
@@ -100,34 +95,33 @@ async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[
     Raises:
         KafkaError: the brokers do not answer, or do not agree.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return (await topic_ids(worker.client_options(), topics)).topics
-        except StaleMetadata:  # a topic has just been created
-            if attempt == _ATTEMPTS:
-                raise
-            await asyncio.sleep(_PAUSE_S)
-    raise AssertionError
+    while_stale = AsyncRetrying(  # a topic has just been created
+        retry=retry_if_exception_type(StaleMetadata),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_fixed(_PAUSE_S),
+        reraise=True,
+    )
+    return (await while_stale(topic_ids, worker.client_options(), topics)).topics
 
 
 def refuse_recreated(
-    known: Mapping[str, str], found: Mapping[str, str], reader: str, remedy: str
+    known: Mapping[str, str],
+    found: Mapping[str, str],
+    reader: str,
+    remedy: str,
+    refusal: type[RingfaustError] = RecreatedTopic,
 ) -> None:
     """Check that no topic has another id than it had.
 
-    Args:
-        known: ids by topic, as they were; those of other topics are not looked at.
-        found: the same, as they are; empty where brokers do not know ids.
-        reader: who has read the topics, for the text.
-        remedy: how to go on, for the same.
+    Topics that are not known are not looked at, nor those of brokers that do not know ids.
 
     Raises:
-        RecreatedTopic: a topic has.
+        RecreatedTopic: a topic has; or another `refusal`.
     """
     for topic, id_ in sorted(found.items()):
         was = known.get(topic, "")
         if was and id_ and was != id_:
-            raise RecreatedTopic(
+            raise refusal(
                 f"topic {topic} was deleted and created again: {reader} has read the one with the "
                 f"id {was}, and now it has the id {id_}. As many of its records as were read "
                 f"before would be skipped. {remedy}"

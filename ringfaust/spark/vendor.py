@@ -12,19 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas import types
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
-
-__all__ = [
-    "COLUMN_PRUNING",
-    "current_batch",
-    "from_arrow_schema",
-    "hadoop_configuration",
-    "is_deterministic",
-    "java_array",
-    "jvm",
-    "to_arrow_schema",
-]
 
 COLUMN_PRUNING = "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"
 """Name of the optimizer rule that drops unused columns."""
@@ -33,6 +21,10 @@ _UTC: dict[str, Any] = (
 )
 """Spark 4.2 asks for the time zone of timestamps; for 4.0 it is UTC."""
 _BATCH_ID = "streaming.sql.batchId"
+
+
+from_arrow_schema = types.from_arrow_schema
+"""The reverse of `to_arrow_schema`."""
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:

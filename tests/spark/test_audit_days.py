@@ -96,7 +96,7 @@ class Lake:
         return reconcile(REQUEST, self.reader().read(), self.offsets)
 
     def reader(self) -> PeriodReader:
-        return PeriodReader(self.spark, WORKER, QUEUES, self.offsets, str(self.root))
+        return PeriodReader(self.spark, AuditRequest(WORKER, QUEUES), self.offsets, str(self.root))
 
     def copy(self, folder: Path) -> Lake:
         shutil.copytree(self.root, folder)
@@ -324,7 +324,7 @@ def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
     }  # fmt: skip
     others = QUEUES.model_copy(update={"routes": [RouteConfig(topic="other", queue="q.other")]})
     request = replace(REQUEST, queues=others)
-    reader = PeriodReader(spark, WORKER, others, offsets, str(tmp_path))
+    reader = PeriodReader(spark, request, offsets, str(tmp_path))
     verdict = reconcile(request, reader.read(), offsets, closes=True)
     assert named(verdict) == set()
     assert verdict.inputs == count

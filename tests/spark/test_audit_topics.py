@@ -182,7 +182,7 @@ def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdic
     offsets = asyncio.run(topic_offsets(worker, [*topics["inputs"], *topics["ours"]]))
     outputs = [copy.topic(role) for role in COPIED if role is not Role.EVENTS]
     data = replace(
-        PeriodReader(spark, worker, app.queues_config, offsets).read(),
+        PeriodReader(spark, AuditRequest(worker, app.queues_config), offsets).read(),
         lines=read_events(read_topics(spark, copy, [copy.topic(Role.EVENTS)])),
         outputs=read_outputs(read_topics(spark, copy, outputs), copy),
     )

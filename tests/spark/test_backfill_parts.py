@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from ringfaust.spark.backfill.command import _numbered, read_options
-from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.errors import CannotBackfill, read_choice
 from ringfaust.spark.backfill.estimate import QueueEstimate
 from ringfaust.spark.backfill.profile import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
 from ringfaust.spark.options import BackfillOptions
-from ringfaust.spark.redrive.request import read_role
+from ringfaust.spark.redrive.request import LakeRole
 
 OPTIONS = BackfillOptions("s", "csv", "t", header=["a=b = c"])
 
@@ -58,13 +58,13 @@ def test_invalid_options_are_refused(option: dict[str, Any], text: str) -> None:
     with pytest.raises(CannotBackfill, match=text):
         read_options(OPTIONS._replace(**option))
     with pytest.raises(CannotBackfill, match="--from: 'ded': did you mean 'dead'"):
-        read_role("ded")
+        read_choice("--from", "ded", LakeRole)
 
 
 def test_the_plan_is_printed_with_its_figures() -> None:
     queues = [QueueEstimate(f"q.{n}", 30, 900, 10, 20, 0, 10, 0, 0) for n in range(22)]
     found = JobProfile(
-        slices={0: (660, "1")}, last={0: 0}, bytes=5_000, earliest_ms=1, bad=1,
+        slices={0: (660, "1")}, bytes=5_000, earliest_ms=1, bad=1,
         examples=("queue: 1 rows, such as",),
     )  # fmt: skip
     plan = BackfillPlan(

@@ -223,7 +223,7 @@ def test_the_topic_of_a_removed_route_may_be_deleted(lake: RoutedLake) -> None:
     offsets = audit_offsets(lake.spark, request, lake.root)
     of_inputs = {topic: at for (topic, _), at in offsets.items() if topic.endswith((".a", ".b"))}
     assert of_inputs == {lake.topic("a"): (0, 4), lake.topic("b"): (3, 3)}
-    reader = PeriodReader(lake.spark, lake.worker, request.queues, offsets, lake.root)
+    reader = PeriodReader(lake.spark, request, offsets, lake.root)
     sources = [row["source"] for row in reader.read().inputs.select("source").collect()]
     assert sorted(sources) == [f"{lake.name}.{place}" for place in lake.inputs()]
 

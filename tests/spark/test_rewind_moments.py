@@ -30,7 +30,6 @@ from ringfaust.spark.rewind.moment import (
     AtTime,
     BadMoment,
     Moment,
-    QueueMoment,
     read_moment,
     read_offset,
     resolve_moments,
@@ -94,13 +93,11 @@ def test_a_time_means_all_steps_up_to_it(lines: DataFrame, recorded: RecordedHis
 def test_an_offset_means_the_last_step_that_its_topic_caused(
     lines: DataFrame, recorded: RecordedHistory
 ) -> None:
-    asked = [
-        QueueMoment("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_000, 90)
-    ]
+    asked = [("plain", AtOffset("app.control", 0, number)) for number in range(20, 1_000, 90)]
     steps = resolve_moments(lines, asked, HOP)
-    assert steps == [AtStep(0, recorded.steps[each.moment.offset]) for each in asked]  # type: ignore[union-attr]
+    assert steps == [AtStep(0, recorded.steps[at.offset]) for _, at in asked]
     with pytest.raises(BadMoment, match="app.control/7/3"):
-        resolve_moments(lines, [QueueMoment("plain", AtOffset("app.control", 7, 3))], HOP)
+        resolve_moments(lines, [("plain", AtOffset("app.control", 7, 3))], HOP)
 
 
 def test_a_record_without_a_line_resolves_to_the_record_before_it(spark: SparkSession) -> None:
@@ -116,10 +113,10 @@ def test_a_record_without_a_line_resolves_to_the_record_before_it(spark: SparkSe
         "app.control/0/5": 2, "in/0/2": 3, "in/0/99": 3, "far/3/11": 4, "far/3/12": 5,
         "app.hop/0/0": 4,
     }  # fmt: skip
-    found = resolve_moments(lines, [QueueMoment("q", read_offset(text)) for text in asked], HOP)
+    found = resolve_moments(lines, [("q", read_offset(text)) for text in asked], HOP)
     assert found == [AtStep(0, step) for step in asked.values()]
     with pytest.raises(BadMoment, match="far/3/8"):
-        resolve_moments(lines, [QueueMoment("q", read_offset("far/3/8"))], HOP)
+        resolve_moments(lines, [("q", read_offset("far/3/8"))], HOP)
 
 
 def test_repeated_lines_change_nothing(spark: SparkSession, recorded: RecordedHistory) -> None:
@@ -215,7 +212,7 @@ def test_ring_sizes_and_settings_are_variants() -> None:
         "ring_size=-1, evict=head, max_attempts=3": {**changes, "ring_size": -1},
     }
     assert request(settings=["evict=head"]).variants == {"evict=head": {"evict": "head"}}
-    assert request(step="0/7", to="0/9").to == AtStep(0, 9)
+    assert request(step="0/7", to="0/9").moments == [AtStep(0, 7), AtStep(0, 9)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from pyspark.sql import SparkSession
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, RouteTemplate
-from ringfaust.spark.ring.job import _queue_name, _queue_partition, shuffle_keys
+from ringfaust.spark.kafka import queue_name
+from ringfaust.spark.ring.job import _queue_partition
+from ringfaust.spark.spread import shuffle_keys
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
 HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
@@ -19,17 +21,16 @@ HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
     ["plain", "{topic}", "q.{key}", "{header:kind}", "{topic}.{header:other}.{key}"],
 )
 def test_job_and_processor_name_the_same_queue(spark: SparkSession, template: str) -> None:
-    route = Route("orders", template)
     record = FetchedRecord("orders", 0, 0, 0, 0, b"k", b"", HEADERS)
     rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
-    found = rows.select(_queue_name(route).alias("queue")).first()
+    found = rows.select(queue_name(RouteTemplate(template)).alias("queue")).first()
     assert found is not None
     assert found["queue"] == RouteTemplate(template).queue_of(record)
 
 
 def test_a_missing_header_names_no_queue(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("orders", b"k", HEADERS)], SCHEMA)
-    found = rows.select(_queue_name(Route("orders", "{header:none}")).alias("queue")).first()
+    found = rows.select(queue_name(RouteTemplate("{header:none}")).alias("queue")).first()
     assert found is not None
     assert found["queue"] is None
 

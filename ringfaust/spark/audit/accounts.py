@@ -76,10 +76,6 @@ def _counted(messages: DataFrame, *by: str) -> DataFrame:
 def window_rows(events: DataFrame, length: str) -> DataFrame:
     """One row per queue and time window in which the queue had a transition.
 
-    Args:
-        events: result of `lifecycles.trace`.
-        length: a Spark interval, such as `1 hour`.
-
     Returns:
         queue, start, counts of transitions, opening and closing (messages held before and after
         the window), balanced. `closing` is counted from the first and last event of each message,

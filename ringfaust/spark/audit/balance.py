@@ -15,11 +15,11 @@ from functools import reduce
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.offsets import CannotAudit
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
 
 TopicPositions = dict[str, dict[int, int]]
@@ -71,10 +71,6 @@ class ClosedDays:
 
     A file for each day, written last, says that it is closed. It contains digests of the balance's
     rows, and of the file of the day before, so that a balance that was changed is not used.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -88,11 +84,6 @@ class ClosedDays:
 
     def save(self, day: date, balance: Balance, opening: Balance | None) -> Balance:
         """Close a day.
-
-        Args:
-            day: the day.
-            balance: at its end.
-            opening: the balance that the day began with.
 
         Returns:
             The balance, as it is stored.
@@ -109,7 +100,8 @@ class ClosedDays:
             "opening": None,
         }
         if opening and opening.day:
-            about["opening"] = {"day": str(opening.day), "digest": self._digest(opening.day)}
+            digest = self._read(opening.day)["digest"]
+            about["opening"] = {"day": str(opening.day), "digest": digest}
         about["digest"] = _text_digest(about)
         self._folder.write_text(_number(day), json.dumps(about, indent=1))
         return replace(balance, frames=frames, day=day)
@@ -133,13 +125,13 @@ class ClosedDays:
         try:
             frames = self._frames(day)
             digests = _digests(frames)
-        except (PySparkException, Py4JJavaError) as error:
+        except SPARK_ERRORS as error:
             raise self._unusable(day, "is incomplete: its rows cannot be read") from error
         for name, digest in digests.items():
             if digest != about["rows"].get(name):
                 raise self._unusable(day, f"was changed: its {name} are not what the audit stored")
         before = about["opening"]
-        if before and self._digest(date.fromisoformat(before["day"])) != before["digest"]:
+        if before and self._read(date.fromisoformat(before["day"]))["digest"] != before["digest"]:
             text = f"does not continue the balance of {before['day']}, which was closed again"
             raise self._unusable(day, text)
         return Balance(frames, _positions(about), about["since_ms"], day, about["faults"])
@@ -161,9 +153,6 @@ class ClosedDays:
         if digest != _text_digest(about):
             raise self._unusable(day, "was changed: its file is not what the audit stored")
         return {**about, "digest": digest}
-
-    def _digest(self, day: date) -> str:
-        return str(self._read(day)["digest"])
 
     def _unusable(self, day: date, text: str) -> CannotAudit:
         return CannotAudit(

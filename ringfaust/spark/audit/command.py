@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import SparkSession
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.spark.audit.balance import Balance
-from ringfaust.spark.audit.days import LakeDays, last_end, read_day
+from ringfaust.spark.audit.days import LakeDays, last_end
 from ringfaust.spark.audit.output import VerdictOutput
 from ringfaust.spark.audit.rounds import audit, audit_offsets, audit_round, spark_errors
 from ringfaust.spark.audit.verdict import AuditRequest
@@ -22,7 +23,6 @@ from ringfaust.spark.stop import stop_requested
 from ringfaust.terminal import Terminal
 from ringfaust.times import wall_ms
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -36,7 +36,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
         CannotAudit: the topics, the lake or a balance cannot be read.
         BadSetting: a duration or a day is invalid.
     """
-    window = _interval("window", options.window) if options.window else None
+    window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
     request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL)
     since, end_ms = _days(options)
@@ -58,46 +58,44 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     return 0 if output.balanced else 1
 
 
+@dataclass(slots=True)
 class _Job:
     """The audits of one command."""
 
-    def __init__(
-        self, spark: SparkSession, request: AuditRequest, lake: str | None, output: VerdictOutput
-    ) -> None:
-        self._spark = spark
-        self._request = request
-        self._lake = lake
-        self._output = output
-        self._days: LakeDays | None = None
+    spark: SparkSession
+    request: AuditRequest
+    lake: str | None
+    output: VerdictOutput
+    days: LakeDays | None = None
 
     def opening(self, since: date | None) -> Balance | None:
         """The balance to begin with."""
-        if self._lake is None:
+        if self.lake is None:
             return None
-        self._output.begin("reading the balance of the last closed day")
+        self.output.begin("reading the balance of the last closed day")
         with spark_errors():
-            offsets = audit_offsets(self._spark, self._request, self._lake)
-            self._days = LakeDays(self._spark, self._request, self._lake, offsets)
-            opening = self._days.opening(since)
-        self._output.earlier_faults(opening)
+            offsets = audit_offsets(self.spark, self.request, self.lake)
+            self.days = LakeDays(self.spark, self.request, self.lake, offsets)
+            opening = self.days.opening(since)
+        self.output.earlier_faults(opening)
         return opening
 
     def close_days(
         self, opening: Balance | None, end_ms: int, *, show_last: bool
     ) -> Balance | None:
         """Close the days that have ended by a time; the balance of the last one."""
-        if self._days is None:
+        if self.days is None:
             return opening
         with spark_errors():
-            days = self._days.open_days(opening, end_ms)
+            days = self.days.open_days(opening, end_ms)
             if days:
-                self._days.require_complete(end_ms)
+                self.days.require_complete(end_ms)
             last = None
-            self._output.begin_days(days)
-            for last in self._days.close(days, opening):
-                self._output.day(last)
+            self.output.begin_days(days)
+            for last in self.days.close(days, opening):
+                self.output.day(last)
             if show_last:
-                self._output.last_day(last, opening)
+                self.output.last_day(last, opening)
         return last.closing if last else opening
 
     def repeat(
@@ -106,15 +104,15 @@ class _Job:
         """Audit what is there now, once or at an interval."""
         while not stop():
             began = time.monotonic()
-            self._output.begin("auditing what is new" if opening else "auditing everything")
+            self.output.begin("auditing what is new" if opening else "auditing everything")
             if every_s is None:
-                verdict = audit(self._spark, self._request, self._lake, opening)
+                verdict = audit(self.spark, self.request, self.lake, opening)
             else:
-                verdict, opening = audit_round(self._spark, self._request, self._lake, opening)
-            self._output.verdict(verdict)
+                verdict, opening = audit_round(self.spark, self.request, self.lake, opening)
+            self.output.verdict(verdict)
             if every_s is None:
                 break
-            self._output.begin("waiting for the next round")
+            self.output.begin("waiting for the next round")
             time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
@@ -124,8 +122,7 @@ def _days(options: AuditOptions) -> tuple[date | None, int]:
     Raises:
         BadSetting: a day is invalid, or there is no lake.
     """
-    since = read_day("since", options.since) if options.since else None
-    until = read_day("until", options.until) if options.until else None
+    since, until = _day("since", options.since), _day("until", options.until)
     for field in ("until", "since"):
         text = getattr(options, field)
         if text and options.lake is None:
@@ -137,18 +134,16 @@ def _days(options: AuditOptions) -> tuple[date | None, int]:
     return since, last_end(until, wall_ms())
 
 
-def _split(field: str, text: str) -> tuple[int, str]:
-    offsets = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
-    if not offsets:
-        raise BadSetting(field, text, "use a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
-    return int(offsets[1]), offsets[2]
-
-
-def _interval(field: str, text: str) -> str:
-    number, unit = _split(field, text)
-    return f"{number} {_UNITS[unit]}"
+def _day(field: str, text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise BadSetting(field, text, "use a date in UTC, such as 2026-01-31") from error
 
 
 def _length(field: str, text: str) -> int:
-    number, unit = _split(field, text)
-    return number * _SECONDS[unit]
+    """Read a length of time, in seconds."""
+    found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
+    if not found:
+        raise BadSetting(field, text, "use a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
+    return int(found[1]) * _SECONDS[found[2]]

@@ -19,18 +19,6 @@ from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.lake.stream import read_to
 
 
-def read_day(field: str, text: str) -> date:
-    """A day (UTC) of the command line.
-
-    Raises:
-        BadSetting: it is no date.
-    """
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise BadSetting(field, text, "use a date in UTC, such as 2026-01-31") from error
-
-
 @dataclass(frozen=True, slots=True)
 class DayVerdict:
     """The result of auditing one closed day."""
@@ -42,14 +30,7 @@ class DayVerdict:
 
 
 class LakeDays:
-    """The days (UTC) of a lake.
-
-    Args:
-        spark: the session.
-        request: what to audit.
-        lake: the lake's folder or URI.
-        offsets: first and end offsets of the topics.
-    """
+    """The days (UTC) of a lake."""
 
     def __init__(
         self, spark: SparkSession, request: AuditRequest, lake: str, offsets: TopicOffsets
@@ -59,13 +40,12 @@ class LakeDays:
         self._lake = lake
         self._offsets = offsets
         self._closed = ClosedDays(spark, lake)
-        self._reader = PeriodReader(spark, request.worker, request.queues, offsets, lake)
+        self._reader = PeriodReader(spark, request, offsets, lake)
 
     def opening(self, since: date | None = None) -> Balance | None:
         """The balance of the last closed day; None if no day is closed.
 
-        Args:
-            since: only days before it count.
+        Only days before `since` count, if it is given.
 
         Raises:
             CannotAudit: the balance was changed, or days between it and `since` are not closed.
@@ -108,9 +88,7 @@ class LakeDays:
 
         Two days are closed as one if the order of their records and timestamps differs in between.
 
-        Args:
-            days: result of `open_days`.
-            opening: the balance to begin with; None: from the first record.
+        It begins with the opening balance, or with the first record.
         """
         for day in days:
             end_ms = end_of(day)
@@ -130,9 +108,7 @@ class LakeDays:
 def last_end(until: date | None, now_ms: int) -> int:
     """The time by which the days to close have ended, in ms since 1970.
 
-    Args:
-        until: the day after the last one to close; None: as many as possible.
-        now_ms: the time.
+    `until` is the day after the last one to close; None: as many as possible.
 
     Raises:
         BadSetting: `until` is in the future.

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-EVICTED_WHILE_HELD = "evicted_while_held"
-MISSING = "missing"
-DOUBLED = "doubled"
-ALTERED = "altered"
-UNEXPLAINED = "unexplained"
-ILLEGAL = "illegal"
-DISORDERED = "disordered"
-DAMAGED = "damaged"
 
-KINDS = {
-    EVICTED_WHILE_HELD: "evicted while a consumer held it",
-    MISSING: "missing",
-    DOUBLED: "doubled",
-    ALTERED: "altered",
-    UNEXPLAINED: "without an event or a source",
-    ILLEGAL: "illegal transition",
-    DISORDERED: "out of order",
-    DAMAGED: "unreadable",
+class Kind(StrEnum):
+    """What is wrong."""
+
+    EVICTED_WHILE_HELD = "evicted_while_held"
+    MISSING = "missing"
+    DOUBLED = "doubled"
+    ALTERED = "altered"
+    UNEXPLAINED = "unexplained"
+    ILLEGAL = "illegal"
+    DISORDERED = "disordered"
+    DAMAGED = "damaged"
+
+
+KINDS = {kind.value: kind.value for kind in Kind} | {
+    Kind.EVICTED_WHILE_HELD: "evicted while a consumer held it",
+    Kind.UNEXPLAINED: "without an event or a source",
+    Kind.ILLEGAL: "illegal transition",
+    Kind.DISORDERED: "out of order",
+    Kind.DAMAGED: "unreadable",
 }
 """All kinds with their descriptions, the most severe first."""
 
@@ -44,7 +47,7 @@ def finding(
 
     Args:
         frame: one row per finding, with any of partition, queue, sequence, id and source.
-        kind: one of KINDS.
+        kind: a `Kind`.
         text: a description of the fault.
         record: position of the record that shows the fault, topic/partition/offset.
     """
@@ -76,7 +79,7 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
         found = found.withColumn(f"{name}_", F.when(sourced, known).otherwise(F.col(name)))
     names = ("partition", "queue", "sequence", "id")
     found = found.drop(*names).withColumnsRenamed({f"{name}_": name for name in names})
-    rank = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
+    rank = severity()
     # A finding without message and source is merged with no other.
     alone = F.when(F.col("source").isNull() & F.col("sequence").isNull(), F.col("record"))
     merged = found.groupBy("partition", "queue", "sequence", "source", alone.alias("alone")).agg(
@@ -89,6 +92,11 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
         ), "; ").alias("text"),
     )  # fmt: skip
     return merged.select(*_SHAPE)
+
+
+def severity() -> Column:
+    """The rank of a finding's kind: the lower, the more severe."""
+    return F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
 
 
 def or_none(record: Column) -> Column:

@@ -1,4 +1,8 @@
-"""The lifecycle of each message in the events: every transition and the one before it."""
+"""The lifecycle of each message in the events: every transition and the one before it.
+
+Here `lines` are `AuditData.lines`, `events` the result of `trace`, `events_topic` is the name of
+the events topic, and `opening` what earlier periods have left open.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,8 @@ from pyspark.sql import functions as F
 
 from ringfaust.protocol.lifecycle import ABOUT_MESSAGES, ENDED, ENTRY_EVENTS, WITHOUT_STEP
 from ringfaust.spark.audit.balance import Balance, joined
-from ringfaust.spark.audit.findings import (
-    DAMAGED,
-    DISORDERED,
-    DOUBLED,
-    EVICTED_WHILE_HELD,
-    ILLEGAL,
-    MISSING,
-    finding,
-    or_none,
-)
-from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.audit.findings import Kind, finding, or_none
+from ringfaust.spark.lines import is_refusal, number_generations
 from ringfaust.spark.message_states import IS_LEGAL, STATE_AFTER
 
 CARRIED = -1
@@ -31,10 +26,6 @@ _PLACE = ("step", "offset", "line")
 def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
     """Relate each line to the line before it of the same message.
 
-    Args:
-        lines: `AuditData.lines`.
-        opening: what earlier periods have left open.
-
     Returns:
         All lines with these columns added:
         `nth`: 1, or more if the identical line occurred before; 0 for a damaged line; CARRIED for a
@@ -46,17 +37,11 @@ def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
         (the message is open after its last line) and `base` (the queue's last sequence number in
         earlier periods).
     """
-    deleted = lines.filter("event = 'deleted'")
-    ends = deleted.groupBy("partition", "queue").agg(F.collect_set("step").alias("ends"))
-    good = lines.drop("raw").join(F.broadcast(ends), ["partition", "queue"], "left")
-    generation = F.size(
-        F.filter(F.coalesce("ends", F.array().cast("array<long>")), _is_before_line)
-    )
+    good = number_generations(lines.drop("raw"), "partition", "queue").drop("generations")
     about = F.col("event").isin(*ABOUT_MESSAGES) & ~is_refusal()
     good = good.withColumns({
-        "generation": generation, "about": about, "spot": F.coalesce("sequence", "step"),
-        "scope": F.coalesce("queue", "by"),
-    }).drop("ends")  # fmt: skip
+        "about": about, "spot": F.coalesce("sequence", "step"), "scope": F.coalesce("queue", "by"),
+    })  # fmt: skip
     base = F.lit(0).cast("long")
     if opening is not None:
         numbered = opening.frames.queues.select("partition", "queue", "highest")
@@ -102,30 +87,21 @@ def _is_damaged() -> Column:
     return F.col("step").isNull() | F.col("event").isNull() | F.col("by").isNull() | nameless
 
 
-def _is_before_line(end: Column) -> Column:
-    return end < F.col("step")
-
-
 def message_events(events: DataFrame) -> DataFrame:
     """The lines about messages, without repeats."""
     return events.filter("nth = 1 and about")
 
 
 def transitions(events: DataFrame, events_topic: str) -> DataFrame:
-    """Findings: events that cannot follow the previous event of their message.
-
-    Args:
-        events: result of `trace`.
-        events_topic: name of the events topic.
-    """
+    """Findings: events that cannot follow the previous event of their message."""
     wrong = message_events(events).filter(f"NOT {IS_LEGAL}")
     event, was = F.col("event"), F.col("was")
     kinds = {
-        EVICTED_WHILE_HELD: (event == "evicted") & (was == "delivering"),
-        MISSING: was.isNull(),
-        DOUBLED: (was == ENDED) | event.isin(*ENTRY_EVENTS),
+        Kind.EVICTED_WHILE_HELD: (event == "evicted") & (was == "delivering"),
+        Kind.MISSING: was.isNull(),
+        Kind.DOUBLED: (was == ENDED) | event.isin(*ENTRY_EVENTS),
     }
-    kind = F.lit(ILLEGAL)
+    kind = F.lit(Kind.ILLEGAL)
     for name, condition in reversed(kinds.items()):
         kind = F.when(condition, name).otherwise(kind)
     text = F.concat(
@@ -147,11 +123,9 @@ def damaged(events: DataFrame, events_topic: str) -> DataFrame:
     bad = events.filter("nth = 0").groupBy("partition", "offset").agg(
         F.count("*").alias("count"), F.min("line").alias("line_first")
     )  # fmt: skip
-    text = F.concat(
-        F.col("count").cast("string"), F.lit(" of its lines are damaged, the first is line "),
-        F.col("line_first").cast("string"), F.lit(" (counted from 0)"),
-    )  # fmt: skip
-    return finding(bad, DAMAGED, text, record=line_position(events_topic))
+    said = "%d of its lines are damaged, the first is line %d (counted from 0)"
+    text = F.format_string(said, "count", "line_first")
+    return finding(bad, Kind.DAMAGED, text, record=line_position(events_topic))
 
 
 def repeated(events: DataFrame, events_topic: str) -> DataFrame:
@@ -159,21 +133,15 @@ def repeated(events: DataFrame, events_topic: str) -> DataFrame:
     again = events.filter("nth > 1").groupBy("partition", "offset").agg(
         F.count("*").alias("count"), F.min("step").alias("step")
     )  # fmt: skip
-    text = F.concat(
-        F.col("count").cast("string"),
-        F.lit(" of its lines are copies of earlier lines, the first is of step "),
-        F.col("step").cast("string"),
-    )  # fmt: skip
-    return finding(again, DOUBLED, text, record=line_position(events_topic))
+    said = "%d of its lines are copies of earlier lines, the first is of step %d"
+    text = F.format_string(said, "count", "step")
+    return finding(again, Kind.DOUBLED, text, record=line_position(events_topic))
 
 
 def open_lines(events: DataFrame, lines: DataFrame, undecided: DataFrame) -> DataFrame:
     """The lines that the next period needs: `AuditData.lines` with `carried`.
 
-    Args:
-        events: result of `trace`.
-        lines: `AuditData.lines`, for the columns.
-        undecided: the lines of sends that wait for the decision about their transaction.
+    `undecided` are the lines of sends that wait for the decision about their transaction.
     """
     of_open = events.filter("nth in (1, -1) and outlasts and (first or last)")
     kept = of_open.unionByName(undecided).withColumns({
@@ -214,11 +182,9 @@ def steps(events: DataFrame, events_topic: str, opening: Balance | None = None) 
     before = Window.partitionBy("partition").orderBy("offset")
     records = records.withColumn("before", F.lag("high").over(before))
     wrong = records.filter("not sorted or low < before")
-    text = F.concat(
-        F.lit("its steps go from "), F.col("low").cast("string"), F.lit(" to "),
-        F.col("high").cast("string"), F.lit(", after step "), or_none(F.col("before")),
-    )  # fmt: skip
-    return finding(wrong, DISORDERED, text, record=line_position(events_topic))
+    said = "its steps go from %d to %d, after step %s"
+    text = F.format_string(said, "low", "high", or_none(F.col("before")))
+    return finding(wrong, Kind.DISORDERED, text, record=line_position(events_topic))
 
 
 def _has_step() -> Column:
@@ -227,20 +193,19 @@ def _has_step() -> Column:
     return ~F.col("event").isin(*WITHOUT_STEP) & ~F.col("command").eqNullSafe(F.lit("tick"))
 
 
-def input_gaps(lines: DataFrame) -> list[str]:
+def input_gaps(events: DataFrame, lines: DataFrame) -> list[str]:
     """Offsets that workers reported as gone before they were processed (R112).
-
-    Args:
-        lines: `AuditData.lines`.
 
     Returns:
         Each as `topic/partition/first-last`; without `last` if nobody knows where the log ended.
     """
+    if events.filter("event = 'gap'").isEmpty():  # as mostly; then nothing is read again
+        return []
     found = lines.filter("event = 'gap'")
-    first, last = (F.get_json_object("raw", f"$.{name}") for name in ("first", "last"))
-    last = F.coalesce(last, F.lit(""))
-    topic, number = (F.get_json_object("raw", f"$.{name}") for name in ("topic", "partition"))
-    text = F.concat(topic, F.lit("/"), number, F.lit("/"), first, F.lit("-"), last)
+    topic, number, first, last = (
+        F.get_json_object("raw", f"$.{name}") for name in ("topic", "partition", "first", "last")
+    )
+    text = F.concat_ws("/", topic, number, F.concat(first, F.lit("-"), F.coalesce(last, F.lit(""))))
     return sorted(row["gap"] for row in found.select(text.alias("gap")).distinct().collect())
 
 
@@ -252,7 +217,7 @@ def sequence_gaps(events: DataFrame) -> DataFrame:
     text = F.lit("no event records its entry")
     queue = ("partition", "queue", "generation")
     gaps = _gaps(entered, queue, "sequence")
-    return finding(gaps, MISSING, _range_text(text, F.col("sequence"), F.col("until")))
+    return finding(gaps, Kind.MISSING, _range_text(text, "sequence"))
 
 
 def delivery_gaps(
@@ -273,13 +238,9 @@ def delivery_gaps(
         "partition", "bigint(delivery) delivery"
     )
     gaps = gaps.join(recorded, ["partition", "delivery"], "left_anti")
-    text = F.concat(F.lit("no event for delivery "), F.col("delivery").cast("string"))
-    where = F.concat(
-        F.lit("delivery "), "delivery", F.lit(" of partition "), F.col("partition").cast("string")
-    )
-    return finding(
-        gaps, MISSING, _range_text(text, F.col("delivery"), F.col("until")), record=where
-    )
+    text = F.format_string("no event for delivery %d", "delivery")
+    where = F.format_string("delivery %d of partition %d", "delivery", "partition")
+    return finding(gaps, Kind.MISSING, _range_text(text, "delivery"), record=where)
 
 
 def _gaps(frame: DataFrame, group_columns: tuple[str, ...], number: str) -> DataFrame:
@@ -306,8 +267,7 @@ def _gaps(frame: DataFrame, group_columns: tuple[str, ...], number: str) -> Data
     )
 
 
-def _range_text(text: Column, low: Column, until: Column) -> Column:
-    to = F.concat(
-        F.lit(" (none from "), low.cast("string"), F.lit(" to "), until.cast("string"), F.lit(")")
-    )
-    return F.concat(text, F.coalesce(to, F.lit("")))
+def _range_text(text: Column, number: str) -> Column:
+    """The text, and for a long run its ends."""
+    run = F.format_string("%s (none from %d to %d)", text, number, "until")
+    return F.when(F.col("until").isNull(), text).otherwise(run)

@@ -1,4 +1,8 @@
-"""Compare output records with events: each recorded output exists once, in order, unaltered."""
+"""Compare output records with events: each recorded output exists once, in order, unaltered.
+
+Here `events` are the result of `lifecycles.trace`, `outputs` that of `records`, `required` that of
+`expected`, and `pairs` that of `matched`.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,7 @@ from pyspark.sql import functions as F
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, joined
-from ringfaust.spark.audit.findings import (
-    ALTERED,
-    DISORDERED,
-    DOUBLED,
-    MISSING,
-    UNEXPLAINED,
-    finding,
-    or_none,
-)
+from ringfaust.spark.audit.findings import Kind, finding, or_none
 from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.sources import UNDECODABLE, position
 from ringfaust.spark.lines import is_refusal
@@ -74,11 +70,7 @@ def _summary() -> Column:
 
 
 def expected(events: DataFrame) -> DataFrame:
-    """The output records that the events of a period require.
-
-    Args:
-        events: result of `lifecycles.trace`.
-    """
+    """The output records that the events of a period require."""
     event = F.col("event")
     refused = events.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
     of_messages = message_events(events).filter(
@@ -107,12 +99,7 @@ def expected(events: DataFrame) -> DataFrame:
 
 
 def matched(required: DataFrame, outputs: DataFrame) -> DataFrame:
-    """Join events and records; either side may be missing.
-
-    Args:
-        required: result of `expected`.
-        outputs: result of `records`.
-    """
+    """Join events and records; either side may be missing."""
     first = outputs.filter("copy = 1")
     duplicate = Window.partitionBy("role", "partition", "key").orderBy("offset")
     first = first.withColumn("duplicate", F.row_number().over(duplicate))
@@ -125,9 +112,6 @@ def unfinished(pairs: DataFrame) -> DataFrame:
     An event and its record are written together, but the end of a period may come between them.
     Both are in the same order, so only what comes after the last complete pair can be waiting, and
     only once.
-
-    Args:
-        pairs: result of `matched`.
     """
     has_record, has_event = F.col("topic").isNotNull(), F.col("event_summary").isNotNull()
     ends = pairs.filter(has_record & has_event).groupBy("role", "partition").agg(
@@ -180,21 +164,19 @@ def differences(pairs: DataFrame, worker: WorkerConfig) -> DataFrame:
     )  # fmt: skip
     # Of two records that are not identical, the first is taken as the right one.
     kind = (
-        F.when(~has_record, MISSING)
-        .when(~has_event, UNEXPLAINED)
-        .when(F.col("duplicate") > 1, DOUBLED)
-        .when(F.col("summary") != F.col("event_summary"), ALTERED)
+        F.when(~has_record, Kind.MISSING)
+        .when(~has_event, Kind.UNEXPLAINED)
+        .when(F.col("duplicate") > 1, Kind.DOUBLED)
+        .when(F.col("summary") != F.col("event_summary"), Kind.ALTERED)
     )
     text = (
-        F.when(~has_record, F.concat(
-            F.lit("the record of step "), or_none(F.col("event_step")),
-            F.lit(" is missing from "), topic,
+        F.when(~has_record, F.format_string(
+            "the record of step %s is missing from %s", or_none(F.col("event_step")), topic,
         ))
         .when(~has_event, "there is no event for this record")
         .when(F.col("duplicate") > 1, "a second, different record of the same transition")
-        .otherwise(F.concat(
-            F.lit("its headers say \u201c"), "summary", F.lit("\u201d, the event \u201c"),
-            "event_summary", F.lit("\u201d"),
+        .otherwise(F.format_string(
+            "its headers say \u201c%s\u201d, the event \u201c%s\u201d", "summary", "event_summary",
         ))
     )  # fmt: skip
     names = {
@@ -208,7 +190,9 @@ def differences(pairs: DataFrame, worker: WorkerConfig) -> DataFrame:
 def copies(outputs: DataFrame) -> DataFrame:
     """Findings: exact copies of earlier records."""
     again = outputs.filter("copy > 1")
-    return finding(again, DOUBLED, F.lit("an exact copy of an earlier record"), record=position())
+    return finding(
+        again, Kind.DOUBLED, F.lit("an exact copy of an earlier record"), record=position()
+    )
 
 
 def order(pairs: DataFrame, opening: Balance | None = None) -> DataFrame:
@@ -242,9 +226,9 @@ def order(pairs: DataFrame, opening: Balance | None = None) -> DataFrame:
         "before", F.lag("high").over(Window.partitionBy("topic", "partition").orderBy("piece"))
     ).filter("low < before")
     text = F.lit("it comes after a record of a later event")
-    return finding(inside, DISORDERED, text, record=position()).unionByName(
+    return finding(inside, Kind.DISORDERED, text, record=position()).unionByName(
         finding(
-            pieces.drop("partition"), DISORDERED, text,
+            pieces.drop("partition"), Kind.DISORDERED, text,
             record=F.concat_ws("/", F.col("topic"), F.lit("from"), F.col("offset")),
         )
     )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import date
-from itertools import chain
 from pathlib import Path
 
 from rich.status import Status
@@ -17,58 +17,47 @@ from ringfaust.spark.audit.days import DayVerdict
 from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.show import (
     DAY_HEADING,
-    day_line,
+    day_lines,
     day_row,
-    finding_lines,
     json_lines,
     print_findings,
     print_verdict,
-    window_lines,
 )
 from ringfaust.spark.audit.verdict import Verdict
 from ringfaust.terminal import Terminal
 
 
+@dataclass(slots=True)
 class VerdictOutput:
-    """What the audit says on standard output, as tables or lines of JSON.
+    """What the audit says on standard output, as tables or lines of JSON."""
 
-    Args:
-        application: the name of the audited application.
-        status: shows the progress.
-        report: folder for the report of the last verdict; None: no report.
-        as_json: print lines of JSON.
-    """
-
-    def __init__(
-        self, application: str, status: Status, report: Path | None, as_json: bool
-    ) -> None:
-        self._application = application
-        self._status = status
-        self._report = report
-        self._as_json = as_json
-        self._console = Terminal()
-        self._began = time.monotonic()
-        self._days: Sequence[date] = ()
-        self.balanced = True
-        """Whether all accounts balanced so far."""
+    application: str
+    status: Status
+    report: Path | None
+    """Folder for the report of the last verdict."""
+    as_json: bool
+    balanced: bool = True
+    """Whether all accounts balanced so far."""
+    _console: Terminal = field(default_factory=Terminal)
+    _began: float = 0.0
+    _days: Sequence[date] = ()
 
     def begin(self, text: str) -> None:
         """Show what is being done."""
         self._began = time.monotonic()
-        self._status.update(text)
+        self.status.update(text)
 
     def verdict(self, verdict: Verdict) -> None:
         """Print a verdict, and write the report if one was asked for."""
         self.balanced &= verdict.balanced
         seconds = time.monotonic() - self._began
         with self._printing():
-            if self._as_json:
-                for line in json_lines(verdict, seconds):
-                    print(line, flush=True)
+            if self.as_json:
+                _print_lines(json_lines(verdict, seconds))
             else:
                 print_verdict(self._console, verdict, seconds)
-            if self._report:
-                page = write_report(self._report, self._application, verdict)
+            if self.report:
+                page = write_report(self.report, self.application, verdict)
                 print(f"report: {page}", file=sys.stderr)
 
     # --- closed days ------------------------------------------------------------------------------
@@ -77,7 +66,7 @@ class VerdictOutput:
         """Show which days are closed now."""
         self._days = days
         if days:
-            if not self._as_json:
+            if not self.as_json:
                 with self._printing():
                     self._console.print(DAY_HEADING, style="dim", highlight=False)
             self._begin_day(0)
@@ -86,14 +75,12 @@ class VerdictOutput:
         """Print the verdict of a closed day: one line, and the findings."""
         self.balanced &= found.verdict.balanced
         seconds = time.monotonic() - self._began
-        row = day_row(found.day, found.verdict, seconds)
         with self._printing():
-            if self._as_json:
-                print(day_line(found.day, found.verdict, seconds), flush=True)
-                for line in chain(window_lines(found.verdict), finding_lines(found.verdict)):
-                    print(line, flush=True)
+            if self.as_json:
+                _print_lines(day_lines(found.day, found.verdict, seconds))
             else:
                 style = None if found.verdict.balanced else "bold red"
+                row = day_row(found.day, found.verdict, seconds)
                 self._console.print(row, style=style, highlight=False)
                 print_findings(self._console, found.verdict)
         self._begin_day(self._days.index(found.day) + 1)
@@ -103,14 +90,14 @@ class VerdictOutput:
         if found:
             self.begin(f"counting the messages of {found.day}")
             self.verdict(found.verdict)
-        elif not self._as_json:
+        elif not self.as_json:
             last = f"{opening.day} is the last" if opening else "there is none with events"
             with self._printing():
                 self._console.print(f"There is no day to close: {last}.", highlight=False)
 
     def earlier_faults(self, opening: Balance | None) -> None:
         """Print which days that were closed before have faults."""
-        if opening and opening.faults and not self._as_json:
+        if opening and opening.faults and not self.as_json:
             days = ", ".join(opening.faults)
             text = f"Closed before with faults: {days}. Use --since to audit a day again."
             with self._printing():
@@ -119,12 +106,17 @@ class VerdictOutput:
     @contextmanager
     def _printing(self) -> Iterator[None]:
         """Take the progress off the terminal. While it is shown, it takes what is printed."""
-        self._status.stop()
+        self.status.stop()
         try:
             yield
         finally:
-            self._status.start()
+            self.status.start()
 
     def _begin_day(self, number: int) -> None:
         if number < len(self._days):
             self.begin(f"auditing {self._days[number]}, day {number + 1} of {len(self._days)}")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)

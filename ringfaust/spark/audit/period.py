@@ -10,11 +10,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions, joined
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
@@ -22,18 +20,18 @@ from ringfaust.spark.audit.sources import (
     OUTPUTS,
     AuditData,
     checkpoint,
+    inputs_of,
     last_read,
-    of_removed_routes,
     positions,
     read_commands,
     read_events,
     read_inputs,
     read_outputs,
     read_repartition,
-    topics_of,
 )
+from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.lake.tables import read
+from ringfaust.spark.lake.tables import read_if_any
 
 _EARLIEST, _LATEST = -2, -1
 NEAR_MS = 600_000
@@ -43,13 +41,8 @@ NEAR_MS = 600_000
 class PeriodReader:
     """Reads the periods of an audit.
 
-    Args:
-        spark: the session.
-        worker: brokers and topics.
-        queues: the routes.
-        offsets: first and end offsets of the topics; see `audit_offsets`.
-        lake: folder or URI of a lake. Events and outputs are read from there, and those records of
-            all other topics that Kafka no longer has.
+    With a lake, events and outputs are read from there, and those records of all other topics that
+    Kafka no longer has.
 
     Raises:
         CannotAudit: there is no such lake.
@@ -58,27 +51,23 @@ class PeriodReader:
     def __init__(
         self,
         spark: SparkSession,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
+        request: AuditRequest,
         offsets: TopicOffsets,
         lake: str | None = None,
     ) -> None:
         self._spark = spark
-        self._worker = worker
+        self._worker = worker = request.worker
         self._offsets = offsets
-        topics = topics_of(worker, queues)
-        self._removed = of_removed_routes(topics, offsets)
-        self._inputs = topics["inputs"] + self._removed
+        self._inputs, self._removed = inputs_of(worker, request.queues, offsets)
         self._events = worker.topic(Role.EVENTS)
         self._outputs = [worker.topic(role) for role in OUTPUTS]
-        self._bronze = None if lake is None else _bronze(spark, lake)
+        self._bronze = None if lake is None else read_if_any(spark, lake, "bronze", CannotAudit)
 
     def read(self, opening: Balance | None = None, until_ms: int | None = None) -> AuditData:
         """Read a period.
 
-        Args:
-            opening: the balance at its beginning; None: it begins with the first records.
-            until_ms: its end, for a lake; None: everything that is there now.
+        Without an opening balance it begins with the first records. Only that of a lake may end at
+        a time.
         """
         control = self._worker.topic(Role.CONTROL)
         lines = checkpoint(read_events(self._written([self._events], opening, until_ms)))
@@ -203,16 +192,6 @@ class PeriodReader:
     def _lake_rows(self, topics: Collection[str]) -> DataFrame:
         assert self._bronze is not None, "only lakes have days"
         return self._bronze.filter(F.col("topic").isin(*topics))
-
-
-def _bronze(spark: SparkSession, lake: str) -> DataFrame:
-    try:
-        return read(spark, lake, "bronze")
-    except AnalysisException as error:
-        raise CannotAudit(
-            f"there is no lake at {lake}: use the folder that `ringfaust spark lake` writes "
-            f"({error.getCondition()})"
-        ) from error
 
 
 def start_of(day: date) -> int:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ringfaust.protocol.records import Role
@@ -16,8 +14,9 @@ from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets, require_who
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.sources import AuditData, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.errors import SPARK_ERRORS, text_of
 from ringfaust.spark.lake.stream import read_to, read_topic_ids
-from ringfaust.spark.topic_ids import RecreatedTopic, current_ids, refuse_recreated
+from ringfaust.spark.topic_ids import current_ids, refuse_recreated
 
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
@@ -34,11 +33,7 @@ def audit(
     record that was not read yet. In that case everything is read a second time, and only the faults
     that both passes found are reported.
 
-    Args:
-        spark: the session.
-        request: what to audit.
-        lake: folder or URI of a lake; None reads the topics.
-        opening: the balance of earlier periods; None audits everything.
+    Without a lake it reads the topics. Without the balance of earlier periods it audits everything.
 
     Raises:
         CannotAudit: the topics or the lake cannot be read.
@@ -46,7 +41,7 @@ def audit(
     before = audit_offsets(spark, request, lake, opening)
 
     def read(offsets: TopicOffsets) -> AuditData:
-        return PeriodReader(spark, request.worker, request.queues, offsets, lake).read(opening)
+        return PeriodReader(spark, request, offsets, lake).read(opening)
 
     with spark_errors():
         verdict = reconcile(request, read(before), before)
@@ -67,7 +62,7 @@ def audit_round(
     """
     offsets = audit_offsets(spark, request, lake, opening)
     with spark_errors():
-        reader = PeriodReader(spark, request.worker, request.queues, offsets, lake)
+        reader = PeriodReader(spark, request, offsets, lake)
         verdict = reconcile(request, reader.read(opening), offsets, closes=True)
         assert verdict.closing is not None
         return verdict, kept(verdict.closing)
@@ -109,11 +104,8 @@ def _refuse_recreated(
     """
     known = read_topic_ids(spark, lake, request.worker).known
     remedy = "Audit the old records in the lake's tables, and the new ones from a new lake"
-    try:
-        found = asyncio.run(current_ids(request.worker, set(topics)))
-        refuse_recreated(known, found, f"the lake at {lake}", remedy)
-    except RecreatedTopic as error:
-        raise CannotAudit(str(error)) from error
+    found = asyncio.run(current_ids(request.worker, set(topics)))
+    refuse_recreated(known, found, f"the lake at {lake}", remedy, CannotAudit)
 
 
 @contextmanager
@@ -125,16 +117,10 @@ def spark_errors() -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
-        raise CannotAudit(f"the Spark job failed: {_first_line(error)}") from error
-    except Py4JJavaError as error:
-        text = error.java_exception.toString()
-        raise CannotAudit(f"the Spark job failed: {text.splitlines()[0]}") from error
+    except SPARK_ERRORS as error:
+        first, *_ = text_of(error).strip().splitlines() or [type(error).__name__]
+        raise CannotAudit(f"the Spark job failed: {first}") from error
 
 
 def _end_offsets(offsets: TopicOffsets) -> dict[tuple[str, int], int]:
     return {where: end for where, (_, end) in offsets.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.spark.audit.accounts import COUNTS
-from ringfaust.spark.audit.findings import KINDS
+from ringfaust.spark.audit.findings import KINDS, severity
 from ringfaust.spark.audit.verdict import Verdict
 
 _MAX_QUEUES = 20
@@ -160,21 +160,16 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
     )  # fmt: skip
     for row in verdict.queues.orderBy("queue").toLocalIterator():
         yield _line("queue", **row.asDict())
-    yield from window_lines(verdict)
-    yield from finding_lines(verdict)
+    yield from _details(verdict)
 
 
-def window_lines(verdict: Verdict) -> Iterator[str]:
-    """One JSON object per queue and window, if windows were counted."""
+def _details(verdict: Verdict) -> Iterator[str]:
+    """One JSON object per queue and window, if windows were counted, and per finding."""
     if verdict.windows is not None:
         start = F.date_format("start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
         windows = verdict.windows.withColumn("start", start).orderBy("queue", "start")
         for row in windows.toLocalIterator():
             yield _line("window", **row.asDict())
-
-
-def finding_lines(verdict: Verdict) -> Iterator[str]:
-    """One JSON object per finding."""
     for row in by_severity(verdict).toLocalIterator():
         yield _line("finding", **row.asDict())
 
@@ -190,20 +185,20 @@ def day_row(day: date, verdict: Verdict, seconds: float) -> str:
     return f"{day}{counts}{faults:9,}{seconds:6.0f}"
 
 
-def day_line(day: date, verdict: Verdict, seconds: float) -> str:
-    """The verdict of a closed day as a JSON object."""
-    return _line(
+def day_lines(day: date, verdict: Verdict, seconds: float) -> Iterator[str]:
+    """One JSON object per line: the verdict of a closed day, windows, findings."""
+    yield _line(
         "day",
         day=str(day), balanced=verdict.balanced, seconds=round(seconds, 1),
         inputs=verdict.inputs - verdict.waiting, events=verdict.lines, records=verdict.records,
         findings=verdict.kinds,
     )  # fmt: skip
+    yield from _details(verdict)
 
 
 def by_severity(verdict: Verdict) -> DataFrame:
     """The findings, the most severe first."""
-    gravity = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
-    return verdict.findings.orderBy(gravity, "queue", "sequence", "source")
+    return verdict.findings.orderBy(severity(), "queue", "sequence", "source")
 
 
 def _line(type_: str, **fields: Any) -> str:

@@ -5,7 +5,6 @@ Payloads are read once and become digests (xxhash64, 64 bits: they detect damage
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
@@ -25,12 +24,10 @@ OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 UNDECODABLE = "undecodable"
 """Used as a role for records of the dead topic that are no message of any queue."""
 
-_FIELDS = {
-    "queue": h.QUEUE, "sequence": h.SEQUENCE, "id": h.ID, "source": h.SOURCE,
-    "delivery": h.DELIVERY, "consumer": h.CONSUMER, "attempt": h.ATTEMPT,
-    "handovers": h.HANDOVERS, "reason": h.REASON, "cause": h.CAUSE, "ready": h.READY,
-    "ring_size": h.RING_SIZE, "age_ms": h.AGE_MS, "text": h.TEXT, "time_ms": h.TIME_MS,
-}  # fmt: skip
+_FIELDS = (
+    "queue", "sequence", "id", "source", "delivery", "consumer", "attempt", "handovers", "reason",
+    "cause", "ready", "ring_size", "age_ms", "text", "time_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +63,16 @@ def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]
     }
 
 
-def of_removed_routes(topics: Mapping[str, Sequence[str]], offsets: TopicOffsets) -> list[str]:
-    """The topics in `offsets` without a route: their inputs are in the lake.
+def inputs_of(
+    worker: WorkerConfig, queues: QueuesConfig, offsets: TopicOffsets
+) -> tuple[list[str], list[str]]:
+    """The producers' topics, and those of them without a route: their inputs are in the lake.
 
-    Args:
-        topics: result of `topics_of`.
-        offsets: of these topics, and of all others that the lake knows.
+    The offsets are of these topics, and of all others that the lake knows.
     """
-    known = {name for names in topics.values() for name in names}
-    return sorted({topic for topic, _ in offsets} - known)
+    topics = topics_of(worker, queues)
+    removed = sorted({topic for topic, _ in offsets}.difference(*topics.values()))
+    return topics["inputs"] + removed, removed
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
@@ -140,7 +138,8 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
     # An undecodable record keeps the producer's headers, so only the last header identifies it.
     is_unreadable = (role[F.col("topic")] == str(Role.DEAD)) & (F.col("last") == h.TIME_MS)
     digest = _digest(F.col("key"), F.col("value"), F.col("foreign"))
-    texts = [F.col("ours")[name].cast("string").alias(field) for field, name in _FIELDS.items()]
+    names = {field: h.PREFIX + field.replace("_", "-") for field in _FIELDS}
+    texts = [F.col("ours")[name].cast("string").alias(field) for field, name in names.items()]
     ours_text = F.transform(
         F.map_entries("ours"), lambda e: F.concat(e["key"], F.lit("="), F.hex(e["value"]))
     )
@@ -158,9 +157,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
 def last_read(lines: DataFrame, repartition: DataFrame) -> DataFrame:
     """The last offset of each input partition that was certainly read: topic, partition, offset.
 
-    Args:
-        lines: with `by`, the cause of each line.
-        repartition: `AuditData.repartition`.
+    Each line has its cause (`by`), and each record of the hop topic its source.
     """
     causes = lines.filter("by not in ('tick', 'start')").select(F.col("by").alias("at"))
     every = causes.unionByName(repartition.select(F.col("source").alias("at")))

@@ -81,13 +81,9 @@ def reconcile(
 ) -> Verdict:
     """Compare and count everything that was read.
 
-    Args:
-        request: what to audit.
-        data: what was read.
-        offsets: where the producers' topics begin.
-        confirmed_by: findings of an earlier pass; only faults that it found too are reported.
-        closes: the data ends a period. What may be completed in the next one is no fault and
-            becomes `Verdict.closing`.
+    With findings of an earlier pass (`confirmed_by`), only faults that it found, too, are reported.
+    If the data `closes` a period, what may be completed in the next one is no fault and becomes
+    `Verdict.closing`.
     """
     worker, queues, opening = request.worker, request.queues, data.opening
     events_topic = worker.topic(Role.EVENTS)
@@ -98,18 +94,16 @@ def reconcile(
     required = joined(match.expected(events), opening, "expected")
     pairs = checkpoint(match.matched(required, outputs))
     checker = OutcomeChecker(
-        data, events, worker=worker, queues=queues, offsets=offsets, checkpoint=checkpoint,
-        closes=closes,
-    )  # fmt: skip
-    outcomes = checker.outcomes()
+        data, events, worker=worker, queues=queues, offsets=offsets, closes=closes
+    )
+    outcome_findings, waiting = checker.outcomes()
     command_findings, open_commands = checker.commands()
     compared, closing = outputs, None
     if closes:
         halves = checkpoint(match.unfinished(pairs))
         closing = _closing(
-            data, events, outputs, checker=checker, waiting=outcomes.waiting, halves=halves,
-            places=match.last_places(pairs, opening), commands=open_commands, required=required,
-            worker=worker,
+            checker, outputs, pairs, waiting=waiting, halves=halves, commands=open_commands,
+            required=required,
         )  # fmt: skip
         compared = match.without(outputs, halves, ("topic", "partition", "offset"))
         pairs = checkpoint(match.without(pairs, halves, match.PAIR))
@@ -121,7 +115,7 @@ def reconcile(
     light = [
         lifecycles.transitions(events, events_topic),
         match.differences(pairs, worker),
-        *outcomes.findings,
+        *outcome_findings,
         *checker.payloads(compared),
         *(repeated_findings if request.repeats_are_faults else ()),
     ]
@@ -151,11 +145,11 @@ def reconcile(
     counted = {name: value or 0 for name, value in totals.asDict().items()}
     return Verdict(
         inputs=data.inputs.count(),
-        waiting=outcomes.waiting.count(),
+        waiting=waiting.count(),
         lines=events.filter("nth = 1").count(),
         records=outputs.filter("copy = 1 and not late").count(),
         repeats=repeats,
-        gaps=_gaps(events, data),
+        gaps=lifecycles.input_gaps(events, data.lines),
         kinds={kind: by_kind[kind] for kind in KINDS if kind in by_kind},
         unbalanced=counted.pop("unbalanced"),
         unbalanced_windows=windows.filter("not balanced").count() if windows else 0,
@@ -169,19 +163,17 @@ def reconcile(
 
 
 def _closing(
-    data: AuditData,
-    events: DataFrame,
-    outputs: DataFrame,
-    *,
     checker: OutcomeChecker,
+    outputs: DataFrame,
+    pairs: DataFrame,
+    *,
     waiting: DataFrame,
     halves: DataFrame,
-    places: DataFrame,
     commands: DataFrame,
     required: DataFrame,
-    worker: WorkerConfig,
 ) -> Balance:
     """What the next period needs."""
+    data, events = checker.data, checker.events
     undecided = checker.undecided()
     late = {"late": F.lit(True)}
     records = outputs.join(
@@ -203,39 +195,26 @@ def _closing(
         expected=later.withColumns({"event_late": F.lit(True)}),
         queues=accounts.closing_rows(events, data.opening),
         partitions=lifecycles.highest_numbers(events, data.opening),
-        places=places,
+        places=match.last_places(pairs, data.opening),
     )
-    return Balance(frames, _end(data, events, outputs, checker, worker))
+    return Balance(frames, _end(checker, outputs))
 
 
-def _end(
-    data: AuditData,
-    events: DataFrame,
-    outputs: DataFrame,
-    checker: OutcomeChecker,
-    worker: WorkerConfig,
-) -> TopicPositions:
+def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
     """Where the next period begins."""
-    hop = worker.topic(Role.HOP)
+    data, topic_of = checker.data, checker.worker.topic
     end = F.max("offset").alias("offset")
-    new = events.filter("nth >= 0").withColumn("topic", F.lit(worker.topic(Role.EVENTS)))
+    new = checker.events.filter("nth >= 0").withColumn("topic", F.lit(topic_of(Role.EVENTS)))
     read = [new, outputs.filter("not late"), data.inputs, data.commands]
     offsets = [positions(each.groupBy("topic", "partition").agg(end), 1) for each in read]
     # The last record of the hop topic is read again: only a part of its lines may be there.
-    offsets.append(positions(checker.read_to.filter(F.col("topic") == hop)))
+    offsets.append(positions(checker.read_to.filter(F.col("topic") == topic_of(Role.HOP))))
     found = {topic: dict(of) for topic, of in (data.opening.next if data.opening else {}).items()}
     for topic, of in ((topic, of) for each in offsets for topic, of in each.items()):
         for partition, offset in of.items():
             before = found.setdefault(topic, {}).get(partition, 0)
             found[topic][partition] = max(before, offset)
     return found
-
-
-def _gaps(events: DataFrame, data: AuditData) -> list[str]:
-    """What `lifecycles.input_gaps` finds; mostly nothing, and then nothing is read again."""
-    if events.filter("event = 'gap'").isEmpty():
-        return []
-    return lifecycles.input_gaps(data.lines)
 
 
 def _confirmed(found: DataFrame, earlier: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.protocol.routes import RouteTemplate, check_name, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
+from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.target import Target
 
 MAPPED = (
@@ -56,16 +57,16 @@ class _CheckedRow(NamedTuple):
     queue: str | None = None
 
 
+_KINDS = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())
+_CHECKED = pa.schema(zip(_CheckedRow._fields, _KINDS, strict=True))
+
+
 def check_rows(
     mapped: DataFrame, targets: Mapping[str, Target], queues: QueuesConfig, now_ms: int
 ) -> DataFrame:
     """Find the queue, the partition and any fault of each row.
 
-    Args:
-        mapped: columns of `MAPPED`.
-        targets: the topics of the rows, by name.
-        queues: the declared queues.
-        now_ms: the time at which relative times in headers are read.
+    `now_ms` is the time at which relative times in headers are read.
 
     Returns:
         Columns of `CHECKED`.
@@ -116,21 +117,10 @@ class RowChecker:
             name: RouteTemplate(target.queue).queue_of for name, target in self.targets.items()
         }
         for batch in batches:
-            columns = (column.to_pylist() for column in batch.columns)
-            checked_rows = [
-                self._check(namers, declares, _MappedRow(*row))
-                for row in zip(*columns, strict=True)
-            ]
-            fresh = {
-                name: pa.array([each[at] for each in checked_rows], kind)
-                for at, (name, kind) in enumerate(zip(_CheckedRow._fields, _KINDS, strict=True))
-            }
-            arrays = [
-                fresh.get(name, column)
-                for name, column in zip(_MappedRow._fields, batch.columns, strict=True)
-            ]
-            names = [*_MappedRow._fields, "queue"]
-            yield pa.RecordBatch.from_arrays([*arrays, fresh["queue"]], names)
+            rows = map(_MappedRow._make, read_rows([batch]))
+            checked = make_batch([self._check(namers, declares, row) for row in rows], _CHECKED)
+            columns = _by_name(batch) | _by_name(checked)
+            yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _check(
         self,
@@ -175,4 +165,5 @@ class RowChecker:
         return _CheckedRow(*where, None, None, queue)
 
 
-_KINDS = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())
+def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -15,15 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.errors import suggestion
 from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import (
-    SPARK_ERRORS,
     BadRows,
     CannotBackfill,
     first_line,
     raised_in_task,
+    read_choice,
 )
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
@@ -34,6 +33,7 @@ from ringfaust.spark.backfill.show import BackfillPlan, print_plan, print_result
 from ringfaust.spark.backfill.source import Format, read_source
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
@@ -67,11 +67,7 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
     Raises:
         CannotBackfill: an option is invalid.
     """
-    kind = options.kind
-    if kind not in list(Format):
-        raise CannotBackfill(
-            "--format", f"{kind!r}: {suggestion(kind, [each.value for each in Format])}"
-        )
+    kind = read_choice("--format", options.kind, Format)
     pairs = []
     for text in options.header or ():
         header, equals, expression = text.partition("=")
@@ -81,7 +77,7 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
     mapping = RowMapping(
         key=options.key, value=options.value, timestamp=options.timestamp, headers=tuple(pairs)
     )
-    return BackfillRequest(options, Format(kind), mapping)
+    return BackfillRequest(options, kind, mapping)
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:

@@ -18,8 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ringfaust.spark.arrow import make_batch
 from ringfaust.spark.backfill.columns import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
 from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.vendor import from_arrow_schema
 
 _WHOLE_FILES = {
     "spark.sql.files.maxPartitionBytes": str(1 << 40),
@@ -36,6 +38,9 @@ _ODD_BYTES = re.compile("[\udc80-\udcff]+")
 _STANDS_IN = re.compile(_ODD + r"([0-9a-f]+)\.")
 
 
+_HEADER = pa.schema({"file": pa.string(), "names": pa.list_(pa.string()), "fault": pa.string()})
+
+
 def read_csv(spark: SparkSession, path: str) -> DataFrame:
     """The rows of files with a header. An empty value is null, unless it is in quotes.
 
@@ -48,7 +53,7 @@ def read_csv(spark: SparkSession, path: str) -> DataFrame:
     folders = lines.columns[1:]
     bytes_of_line, file = F.col(LINE).cast("binary"), F.col("_metadata.file_path")
     lines = lines.select(bytes_of_line, file, *map(quoted, folders))
-    found = lines.mapInArrow(_read_header, "file string, names array<string>, fault string")
+    found = lines.mapInArrow(_read_header, from_arrow_schema(_HEADER))
     headers = sorted(found.collect(), key=lambda row: str(row[0]))
     if not headers:
         raise CannotBackfill("SOURCE", f"{path!r} has no header: write the names of the columns")
@@ -93,11 +98,7 @@ def _read_header(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fault = "the header cannot be read: write the names of the columns, and close quotes"
     elif _ODD in text:
         fault = "the header is not UTF-8: save the file as UTF-8"
-    kinds = (pa.string(), pa.list_(pa.string()), pa.string())
-    arrays = [
-        pa.array([each], kind) for each, kind in zip((lines.file, names, fault), kinds, strict=True)
-    ]
-    yield pa.RecordBatch.from_arrays(arrays, ["file", "names", "fault"])
+    yield make_batch([(lines.file, names, fault)], _HEADER)
 
 
 class _FileLines(io.RawIOBase):

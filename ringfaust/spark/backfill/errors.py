@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, suggestion
 
-SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""Errors of a wrong source or expression; the second covers those without a class in PySpark."""
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class CannotBackfill(RingfaustError):
-    """The request is invalid; nothing was written.
+    """The request is invalid; nothing was written. The text begins with the option at fault."""
 
-    Attributes:
-        field: the option or topic at fault.
-    """
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"{field}: {text}")
-        self.field = field
+    def __init__(self, option: str, text: str) -> None:
+        super().__init__(f"{option}: {text}")
 
 
 class BadRows(RingfaustError):
@@ -31,7 +26,6 @@ class BadRows(RingfaustError):
 
     Attributes:
         count: number of bad rows.
-        examples: the first of them, one per line.
     """
 
     def __init__(self, count: int, examples: Sequence[str], advice: str) -> None:
@@ -40,7 +34,6 @@ class BadRows(RingfaustError):
             f"{count:,} rows are no valid records, and nothing was written:\n  {lines}\n{advice}"
         )
         self.count = count
-        self.examples = tuple(examples)
 
 
 class OtherJob(RingfaustError):
@@ -52,7 +45,6 @@ class OtherJob(RingfaustError):
             "progress is valid only for the rows it was started with: continue with the same "
             "source, mapping and topic, or use another --name to write all rows again"
         )
-        self.name = name
 
 
 class SourceChanged(RingfaustError):
@@ -65,6 +57,19 @@ class SourceChanged(RingfaustError):
             "a source that does not change (such as a version of a Delta table: PATH@v7) and run "
             "the job again"
         )
+
+
+def read_choice(option: str, text: str, choices: type[Choice]) -> Choice:
+    """Parse the value of an option.
+
+    Raises:
+        CannotBackfill: it is none of the choices.
+    """
+    try:
+        return choices(text)
+    except ValueError:
+        known = [each.value for each in choices]
+        raise CannotBackfill(option, f"{text!r}: {suggestion(text, known)}") from None
 
 
 def first_line(error: Exception) -> str:

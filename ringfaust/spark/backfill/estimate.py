@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,13 +18,11 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import read_send
 from ringfaust.protocol.stored_rows import encode_writes
+from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.check import as_record
+from ringfaust.spark.vendor import from_arrow_schema
 
 _COLUMNS = ("queue", "key", "value", "headers", "timestamp_ms")
-_ESTIMATED = (
-    "queue string, records long, bytes long, ring_size long, evicted long, expired long, "
-    "ready long, scheduled long, delivering long"
-)
 _CACHE_BYTES = 64 << 20
 _COMMIT_RECORDS = 1_000
 _NOTHING = Payload(None, None, (), "")
@@ -43,14 +43,15 @@ class QueueEstimate(NamedTuple):
     """Dispatched to a managed window (R12)."""
 
 
+_KINDS = dict.fromkeys(QueueEstimate._fields, pa.int64()) | {"queue": pa.string()}
+_ESTIMATED = pa.schema(_KINDS)
+
+
 def estimate(good: DataFrame, queues: QueuesConfig, now_ms: int) -> list[QueueEstimate]:
     """Replay the records of each queue in the order in which they would be written.
 
-    Args:
-        good: columns of `CHECKED`; only rows without a fault.
-        queues: the settings.
-        now_ms: the time of all sends. Time does not advance, so a message expires or becomes due
-            only if it already is at this time.
+    They have no fault, and all are sent at `now_ms`. Time does not advance, so a message expires or
+    becomes due only if it already is at this time.
 
     Returns:
         One entry per queue, sorted by name.
@@ -60,7 +61,7 @@ def estimate(good: DataFrame, queues: QueuesConfig, now_ms: int) -> list[QueueEs
         .repartition("queue")
         .sortWithinPartitions("queue", "timestamp_ms", "key", "value", "headers")
     )
-    found = ordered.mapInArrow(_EstimateTask(queues, now_ms).batches, _ESTIMATED)
+    found = ordered.mapInArrow(_EstimateTask(queues, now_ms).batches, from_arrow_schema(_ESTIMATED))
     return sorted(QueueEstimate(*row) for row in found.collect())
 
 
@@ -73,59 +74,30 @@ class _EstimateTask:
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Records sorted by queue → one row per queue; a function for mapInArrow."""
-        ring: _Ring | None = None
-        found: list[QueueEstimate] = []
-        for batch in batches:
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if ring is None or ring.queue != row[0]:
-                    if ring is not None:
-                        found.append(ring.result())
-                    ring = _Ring(self, row[0])
-                ring.take(*row[1:4])
-        if ring is not None:
-            found.append(ring.result())
-        names = QueueEstimate._fields
-        columns: Iterable[Any] = zip(*found, strict=True) if found else [()] * len(names)
-        kinds = [pa.string(), *[pa.int64()] * (len(names) - 1)]
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names)
+        by_queue = groupby(read_rows(batches), itemgetter(0))
+        yield make_batch([self._replayed(queue, rows) for queue, rows in by_queue], _ESTIMATED)
 
-
-class _Ring:
-    """One queue, in a partition of its own."""
-
-    def __init__(self, task: _EstimateTask, queue: str) -> None:
-        self.queue = queue
-        self._now_ms = task.now_ms
-        self._durable = MemoryKeyValue()
-        self._state = State(ByteStore(self._durable), task.queues.catalog())
-        self._engine = Engine(self._state)
-        self._records = self._bytes = 0
-
-    def take(self, key: bytes | None, value: bytes | None, pairs: list[Any] | None) -> None:
-        """Send one record."""
-        record = as_record("", self._now_ms, key, value, pairs)
-        self._records += 1
-        send = read_send(record, self.queue, f"-/0/{self._records}", self._now_ms)
-        self._bytes += send.size_bytes
-        self._engine.step(send._replace(payload=_NOTHING), self._now_ms)
-        if self._records % _COMMIT_RECORDS == 0:
-            self._commit()
-
-    def _commit(self) -> None:
-        self._durable.apply(encode_writes(self._state.writes()))
-        self._state.committed(_CACHE_BYTES)
-
-    def result(self) -> QueueEstimate:
-        """The counts after all records."""
-        self._commit()
-        queue = self._state.queue(self.queue)
+    def _replayed(self, name: str, rows: Iterable[tuple[Any, ...]]) -> QueueEstimate:
+        """Send the records of a queue, which is in a partition of its own."""
+        durable = MemoryKeyValue()
+        state = State(ByteStore(durable), self.queues.catalog())
+        engine = Engine(state)
+        records = size_bytes = 0
+        for records, (_, key, value, pairs, _) in enumerate(rows, 1):
+            record = as_record("", self.now_ms, key, value, pairs)
+            send = read_send(record, name, f"-/0/{records}", self.now_ms)
+            size_bytes += send.size_bytes
+            engine.step(send._replace(payload=_NOTHING), self.now_ms)
+            if records % _COMMIT_RECORDS == 0:
+                durable.apply(encode_writes(state.writes()))
+                state.committed(_CACHE_BYTES)
+        queue = state.queue(name)
         assert queue is not None
         counts = queue.counts
         return QueueEstimate(
-            queue=self.queue,
-            records=self._records,
-            bytes=self._bytes,
+            queue=name,
+            records=records,
+            bytes=size_bytes,
             ring_size=queue.spec.ring_size,
             evicted=counts.evicted,
             expired=counts.expired,

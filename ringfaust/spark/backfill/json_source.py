@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ringfaust.spark.arrow import read_rows
 from ringfaust.spark.backfill.columns import FAULT, LINE, NESTED, SHOWN_CHARS, quoted
 from ringfaust.spark.vendor import to_arrow_schema
 
@@ -41,7 +41,7 @@ def read_json(spark: SparkSession, path: str) -> DataFrame:
         T.StructField(NESTED, T.MapType(T.StringType(), T.StringType())),
     ]
     schema = T.StructType([*own, *columns])
-    return lines.mapInArrow(JsonReader(schema).rows, schema)
+    return lines.mapInArrow(partial(_rows, schema), schema)
 
 
 class _Number(str):
@@ -118,7 +118,7 @@ def _as_json(value: Any) -> str:
 def _lines(batch: pa.RecordBatch) -> Iterator[tuple[bytes, dict[str, Any], str | None]]:
     """Each line that is not blank, its columns, and its fault."""
     names = batch.schema.names[1:]
-    for found, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    for found, *values in read_rows([batch]):
         line = found.removeprefix(_BOM).strip()
         if not line:
             continue
@@ -188,27 +188,20 @@ def _known(kind: T.DataType) -> Any:
     return T.StringType() if isinstance(kind, T.NullType) else kind
 
 
-@dataclass(frozen=True, slots=True)
-class JsonReader:
-    """Reads lines in a task; it is sent to the executors."""
-
-    schema: T.StructType
-
-    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows; a function for mapInArrow."""
-        nested = {
-            field.name
-            for field in self.schema
-            if isinstance(field.dataType, T.StructType | T.ArrayType)
-        }
-        for batch in batches:
-            rows = []
-            for line, row, fault in _lines(batch):
-                given = {name for name in nested & row.keys() if row[name] is not None}
-                texts = {name: _as_json(row[name]) for name in given}
-                fitted = _fitted(row, self.schema)
-                rows.append(fitted | {LINE: line, FAULT: fault, NESTED: list(texts.items())})
-            yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(self.schema))
+def _rows(schema: T.StructType, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's lines; with a schema, a function for mapInArrow."""
+    nested = {
+        field.name for field in schema if isinstance(field.dataType, T.StructType | T.ArrayType)
+    }
+    for batch in batches:
+        rows = []
+        for line, row, fault in _lines(batch):
+            given = {name for name in nested & row.keys() if row[name] is not None}
+            texts = {name: _as_json(row[name]) for name in given}
+            rows.append(
+                _fitted(row, schema) | {LINE: line, FAULT: fault, NESTED: list(texts.items())}
+            )
+        yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(schema))
 
 
 def _fitted(value: Any, kind: T.DataType) -> Any:

@@ -80,7 +80,7 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     The value of a row that cannot be read is its text, up to `ROW_BYTES`.
 
     Raises:
-        CannotBackfill: an expression does not fit the rows; `field` is the option.
+        CannotBackfill: an expression does not fit the rows.
     """
     for name, _ in mapping.headers:
         if name.startswith(h.PREFIX) and name not in PRODUCER_HEADERS:

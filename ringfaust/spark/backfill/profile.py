@@ -20,8 +20,6 @@ class JobProfile:
 
     slices: Mapping[int, tuple[int, str]]
     """Per slice: the number of good rows, and the sum of their hashes, independent of order."""
-    last: Mapping[int, int]
-    """The last position of each slice."""
     bytes: int
     """Size of the keys and values."""
     earliest_ms: int | None
@@ -43,11 +41,7 @@ class JobProfile:
 
 
 def profile_rows(checked: DataFrame) -> JobProfile:
-    """Count the rows.
-
-    Args:
-        checked: columns of `check.CHECKED`.
-    """
+    """Count checked rows."""
     good = F.col("fault").isNull()
     parts = ("topic", "partition", "key", "value", "headers", "timestamp_ms")
     # As decimals, because the sum of many hashes would overflow a long, which is an error.
@@ -60,20 +54,18 @@ def profile_rows(checked: DataFrame) -> JobProfile:
         .agg(
             F.count_if(good),
             F.coalesce(F.sum(F.when(good, digest)), F.lit(0)).cast("string"),
-            F.max(F.when(good, F.col("position"))),
             F.sum(F.when(good, size.cast("long"))),
             F.min(F.when(good, F.col("timestamp_ms"))),
             F.count_if(~good),
         )
         .collect()
     )
-    bad = sum(row[6] for row in found)
+    bad = sum(row[5] for row in found)
     used = [row for row in found if row[1]]
     return JobProfile(
         slices={row[0]: (row[1], row[2]) for row in used},
-        last={row[0]: row[3] for row in used},
-        bytes=sum(row[4] for row in used),
-        earliest_ms=min((row[5] for row in used if row[5] is not None), default=None),
+        bytes=sum(row[3] for row in used),
+        earliest_ms=min((row[4] for row in used if row[4] is not None), default=None),
         bad=bad,
         examples=tuple(_examples(checked.where(~good))) if bad else (),
     )

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.backfill.errors import SPARK_ERRORS
 from ringfaust.spark.backfill.progress import Job, read_progress
 from ringfaust.spark.backfill.write import SliceResult, WriteTask, write_rows
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.terminal import Terminal
 
 _POLL_S = 1.0
@@ -35,31 +35,20 @@ class WriteFailed(RingfaustError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The result of a run.
-
-    Attributes:
-        job: name of the job.
-        written: number of records that this run wrote.
-        already_written: number of records that earlier runs wrote.
-        skipped: number of rows that are bad or excluded.
-        seconds: duration of the write.
-    """
+    """The result of a run."""
 
     job: str
     written: int
+    """Records that this run wrote."""
     already_written: int
+    """Records that earlier runs wrote."""
     skipped: int
+    """Rows that are bad or excluded."""
     seconds: float
 
 
 def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> WriteResult:
     """Write the rows that are not written yet.
-
-    Args:
-        rows: as for `write_rows`.
-        task: what to write, and how.
-        total: number of rows of the job.
-        skipped: number of skipped rows, for the result.
 
     Raises:
         WriteFailed: the Spark job failed.

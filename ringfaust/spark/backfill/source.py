@@ -7,9 +7,10 @@ from enum import StrEnum
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.spark.backfill.csv_source import read_csv
-from ringfaust.spark.backfill.errors import SPARK_ERRORS, CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill, first_line
 from ringfaust.spark.backfill.json_source import read_json
 from ringfaust.spark.backfill.parquet_source import read_parquet
+from ringfaust.spark.errors import SPARK_ERRORS
 
 
 class Format(StrEnum):

@@ -48,12 +48,7 @@ async def read_targets(
 ) -> dict[str, Target]:
     """Read routes and settings of the topics.
 
-    Args:
-        worker: how to connect, and the record limit.
-        queues: the routes.
-        topics: names of the topics.
-        now_ms: the current time.
-        option: the option that an error message names.
+    An error message names the `option`.
 
     Returns:
         The targets by topic name.

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,10 +21,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
+from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged
 from ringfaust.spark.backfill.progress import Job
 from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
+from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
+from ringfaust.spark.vendor import from_arrow_schema
 
 
 class SliceRow(NamedTuple):
@@ -37,12 +43,9 @@ class SliceRow(NamedTuple):
     timestamp_ms: int | None
 
 
-WRITTEN = "slice int, written long"
-
 _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
 _STAND_BY_S = 30.0
-_MAX_SALTS = 64
 
 
 class SliceResult(NamedTuple):
@@ -51,6 +54,10 @@ class SliceResult(NamedTuple):
     slice: int
     written: int
     """Number of rows that this task wrote."""
+
+
+WRITTEN = pa.schema({"slice": pa.int32(), "written": pa.int64()})
+"""Columns of a `SliceResult`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,26 +83,13 @@ class WriteTask:
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows and return one row per slice; a function for mapInArrow."""
         results: list[SliceResult] = []
+        rows = map(SliceRow._make, read_rows(batches))
         with asyncio.Runner() as runner:
             rate_limit = RateLimit(self.rate)
-            writer: SliceWriter | None = None
-            try:
-                for batch in batches:
-                    columns = (column.to_pylist() for column in batch.columns)
-                    for row in map(SliceRow._make, zip(*columns, strict=True)):
-                        if writer is None or writer.part != row.slice:
-                            if writer is not None:
-                                results.append(writer.finish())
-                            writer = SliceWriter(self, row.slice, rate_limit, runner)
-                        writer.take(row)
-                if writer is not None:
-                    results.append(writer.finish())
-            finally:
-                if writer is not None:
-                    writer.close()
-        slices = pa.array([each.slice for each in results], pa.int32())
-        written = pa.array([each.written for each in results], pa.int64())
-        yield pa.RecordBatch.from_arrays([slices, written], list(SliceResult._fields))
+            for part, of in groupby(rows, attrgetter("slice")):
+                with closing(SliceWriter(self, part, rate_limit, runner)) as writer:
+                    results.append(writer.write(of))
+        yield make_batch(results, WRITTEN)
 
 
 @dataclass(slots=True)
@@ -117,7 +111,7 @@ class SliceWriter:
     def __init__(
         self, task: WriteTask, part: int, rate_limit: RateLimit, runner: asyncio.Runner
     ) -> None:
-        self.part = part
+        self._part = part
         self._task = task
         self._rate_limit = rate_limit
         self._runner = runner
@@ -126,7 +120,6 @@ class SliceWriter:
         """The rows of the next transaction."""
         self._bytes = 0
         self._written = 0
-        self._position = 0
         self._writer = ExactlyOnceWriter(
             task.worker.client_options(),  # here, because certificates are not sent to executors
             task.job.transactional_id(part),
@@ -137,29 +130,29 @@ class SliceWriter:
         )
         runner.run(self._writer.open())
 
-    def take(self, row: SliceRow) -> None:
-        """Write one row, unless it is already written."""
-        self._position = row.position
-        if row.position <= self._done(self._writer.progress):
-            return
+    def write(self, rows: Iterable[SliceRow]) -> SliceResult:
+        """Write all rows of the slice, unless they are already written.
+
+        Raises:
+            SourceChanged: the rows are not those that were counted.
+        """
+        position = 0
+        for row in rows:
+            position = row.position
+            if position > self._done(self._writer.progress):
+                self._take(row)
+        expected = self._task.ends.get(self._part, 0)
+        if position != expected:
+            raise SourceChanged(self._part, position, expected)
+        self._flush()
+        return SliceResult(self._part, self._written)
+
+    def _take(self, row: SliceRow) -> None:
         size = len(self._rows)
         if size >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
             self._flush()
         self._rows.append(row)
         self._bytes += len(row.key or b"") + len(row.value or b"")
-
-    def finish(self) -> SliceResult:
-        """Write the remaining rows.
-
-        Raises:
-            SourceChanged: the rows are not those that were counted.
-        """
-        expected = self._task.ends.get(self.part, 0)
-        if self._position != expected:
-            raise SourceChanged(self.part, self._position, expected)
-        self._flush()
-        self.close()
-        return SliceResult(self.part, self._written)
 
     def close(self) -> None:
         """Disconnect; an open transaction is never committed."""
@@ -205,28 +198,17 @@ class SliceWriter:
 def write_rows(rows: DataFrame, task: WriteTask) -> list[SliceResult]:
     """Write the rows, each slice in one task.
 
-    Args:
-        rows: columns of `SliceRow`, partitioned by `spread_slices`, each slice in order.
-        task: what to write, and how.
+    They are partitioned by `spread_slices`, each slice in order.
     """
-    written = rows.select(*SliceRow._fields).mapInArrow(task.batches, WRITTEN)
+    written = rows.select(*SliceRow._fields).mapInArrow(task.batches, from_arrow_schema(WRITTEN))
     return [SliceResult(*row) for row in written.collect()]
 
 
 def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:
     """Spread the slices evenly over Spark partitions: partition = `slice` modulo `tasks`.
 
-    Spark spreads rows by a hash, so that two slices might share a partition while another stays
-    empty. This adds a column `salt` with a number whose hash selects the wanted partition.
+    This adds a column `salt` with a number whose hash selects the wanted partition.
     """
-    spark = rows.sparkSession
-    tried = spark.range(_MAX_SALTS * tasks)
-    partition = F.pmod(F.hash("id"), F.lit(tasks))
-    salts: dict[int, int] = {
-        row[0]: row[1] for row in tried.groupBy(partition).agg(F.min("id")).collect()
-    }
-    # As a text, because an array of literals would be an expression for each task.
-    text = F.lit(" ".join(str(salts[number]) for number in range(tasks)))
-    table = F.split(text, " ").cast("array<long>")
-    salted = rows.withColumn("salt", F.get(table, F.pmod("slice", F.lit(tasks))))
+    keys = shuffle_keys(rows.sparkSession, tasks, tasks)
+    salted = rows.withColumn("salt", shuffle_key_of(keys, F.pmod("slice", F.lit(tasks))))
     return salted.repartition(tasks, "salt")

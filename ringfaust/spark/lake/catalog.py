@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -31,11 +30,6 @@ def check_schema(name: str) -> str:
 def register(spark: SparkSession, root: str, schema: str) -> None:
     """Register all tables and views in a schema, which is created if necessary.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI, with its tables.
-        schema: result of `check_schema`.
-
     Raises:
         LakeError: the schema has a table of that name at another place.
     """
@@ -43,7 +37,8 @@ def register(spark: SparkSession, root: str, schema: str) -> None:
     for table in TABLES:
         name, folder = f"{schema}.{table}", path(root, table)
         place = HadoopFolder(spark, folder).uri()
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{_quoted(place)}'")
+        quoted = place.replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{quoted}'")
         found = DeltaTable.forName(spark, name).detail().select("location").collect()[0][0]
         if found.rstrip("/") != place:
             raise LakeError(
@@ -55,13 +50,7 @@ def register(spark: SparkSession, root: str, schema: str) -> None:
 
 
 def register_views(spark: SparkSession, root: str, schema: str) -> None:
-    """Register the views. They are right after later closings, too, and fastest if done again.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI, with its tables.
-        schema: has the tables.
-    """
+    """Register the views. They are right after later closings, too, and fastest if done again."""
     since = {}
     for table in ENDED_ON:
         # The query finds the last closing itself. The number as it is now lets it skip files.
@@ -69,13 +58,5 @@ def register_views(spark: SparkSession, root: str, schema: str) -> None:
         known = last_closing(spark, root, table)
         since[table] = f"{newer_than(known)} AND {newer_than(closed)}"
     for name in VIEWS:
-        query = view(name, partial(_registered, schema), since)
+        query = view(name, lambda table: f"{schema}.{table}", since)
         spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query}")
-
-
-def _registered(schema: str, table: str) -> str:
-    return f"{schema}.{table}"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

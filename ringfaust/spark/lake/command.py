@@ -37,11 +37,6 @@ _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str:
     """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
-    Args:
-        worker: names topics and brokers.
-        queues: the routes, which name the producers' topics.
-        options: of the command line.
-
     Returns:
         A sentence about what the job did.
 
@@ -109,10 +104,7 @@ def _report(
 class _DayClock:
     """Closes days that are over although no line of a later day has come.
 
-    Args:
-        spark: from `lake_session`.
-        root: the lake's folder or URI.
-        schema: the catalog's schema, whose views follow; None: there is none.
+    The views in the catalog's schema, if there is one, follow.
     """
 
     def __init__(self, spark: SparkSession, root: str, schema: str | None) -> None:

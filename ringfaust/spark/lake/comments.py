@@ -5,9 +5,10 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from ringfaust.core.model import HELD_STATES
-from ringfaust.protocol.lifecycle import BY, EVENT, EVENTS, EXIT_EVENTS, STEP, TIME
+from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lake.tables import LakeTable
 from ringfaust.spark.lake.views import COUNTED
+from ringfaust.spark.lines import FIELDS
 
 TABLES = {
     "bronze": "A row for each record, as it was read.",
@@ -22,12 +23,7 @@ TABLES = {
     "deletions": "A row for each deletion of a queue.",
     "queue_counts": "A row for each queue and closing, with its counts until then.",
 }
-_EVENTS = {
-    field.name: field.meaning
-    for event in EVENTS.values()
-    for field in (STEP, EVENT, TIME, BY, *event.fields)
-}
-_COMMON = _EVENTS | {
+_COMMON = {name: field.meaning for name, field in FIELDS.items()} | {
     "topic": "the topic of the record",
     "partition": "the partition of the application",
     "offset": "the offset of the record",

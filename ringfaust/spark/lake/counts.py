@@ -22,9 +22,7 @@ _ROW = (*_KEY, *_SUMMED, "last_sequence", "oldest_sequence", "step", "time_ms")
 def write(queries: GoldQueries, batch: int) -> None:
     """Write the counts at a closing, unless they are there.
 
-    Args:
-        queries: run its queries.
-        batch: `messages` is closed up to it.
+    `messages` is closed up to the batch.
     """
     after = queries.last_closing(QUEUE_COUNTS.name)
     if after < 0 and queries.rows(f"SELECT min(batch) FROM {queries.name_of('transitions')}")[0][0]:
@@ -37,11 +35,6 @@ def _counts(name_of: TableName, after: int, upto: int) -> str:
     """The counts of the closing before, and what has happened since.
 
     A queue has no row if its messages do not add up: if a ring job has repeated lines (ADR 32).
-
-    Args:
-        name_of: how SQL refers to a table.
-        after: the batch of the closing before; -1: none.
-        upto: the batch of this one.
     """
     since = f"batch > {after} AND batch <= {upto}"
     lines = f"SELECT * FROM {name_of('transitions')} WHERE {since}"

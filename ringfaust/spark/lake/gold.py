@@ -29,11 +29,7 @@ _CLOSING, _CLOSED = " closing", " closed"
 def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None = None) -> None:
     """Process all batches up to `batch` that gold does not have yet.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        batch: the last batch of `transitions`.
-        lines: the transitions of that batch, if they are at hand.
+    `lines` are the transitions of that batch, if they are at hand.
     """
     progress = LakeProgress(spark, root, GOLD)
     _finish_closing(spark, root, progress)
@@ -48,11 +44,6 @@ def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
 
     To be called between two batches, when all lines that are in the topic have been read. Lines of
     that day that come later wait for the next closing.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        now: the time.
 
     Returns:
         Whether a day was closed.
@@ -110,9 +101,7 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
 
     A closing of messages is followed by one of deliveries, which leaves no trace if there are none.
 
-    Args:
-        found: according to the tables' rows.
-        complete: the last batch that gold has completed: `complete_batch`.
+    `found` is what the tables' rows say, and `complete` the last batch that gold has completed.
     """
     messages = found["messages"]
     if messages > complete:
@@ -123,9 +112,7 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
 def close(queries: GoldQueries, batch: int) -> None:
     """Bring messages and deliveries up to a batch, and keep the counts.
 
-    Args:
-        queries: run its queries.
-        batch: a batch of `transitions` whose deletions are stored.
+    The batch's deletions are stored.
     """
     closed = closings({table: queries.last_closing(table) for table in ENDED_ON}, batch - 1)
     for table, ended_on in ENDED_ON.items():

@@ -63,13 +63,7 @@ def complete(
 def continued(
     spark: SparkSession, root: str, worker: WorkerConfig, topics: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the stream's name for these topics, and options of its source.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        worker: brokers.
-        topics: those to read now. They exist.
+    """Return the stream's name for these topics, which exist, and options of its source.
 
     Raises:
         LakeError: a topic has fewer partitions than the lake has read.

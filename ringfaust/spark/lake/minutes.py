@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from ringfaust.core.model import HELD_STATES
-from ringfaust.spark.lake import schedule
+from ringfaust.protocol.lifecycle import ENDED
 from ringfaust.spark.lake.queries import ALL, GoldQueries
-from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES
+from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED
 from ringfaust.spark.lake.views import COUNTED
 from ringfaust.spark.lines import REFUSAL
+from ringfaust.spark.message_states import STATE_AFTER
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"
+
+_IS_UNDUE = "(event = 'evicted' AND reason = 'scheduled_overflow' AND cause = '')"
+"""SQL: a due message had no room. With a cause, another message was evicted for it."""
+_LEFT = f"state = '{ENDED}' AND was = 'scheduled' AND NOT {_IS_UNDUE}"
+"""SQL on `followed`: with this line a scheduled message left its queue."""
+_SCHEDULED_KEY = ", ".join(SCHEDULED.schema.names)
 
 _ADDED = "event IN ('added', 'scheduled')"
 _DELAYED = "(event = 'returned' AND coalesce(due_ms > 0, false))"
@@ -22,7 +29,7 @@ _FROM_DELIVERY = """(event IN ('acked', 'dead', 'returned')
     OR (event = 'evicted' AND coalesce(reason, '') = 'return_overflow'))"""
 _FROM_READY = f"""(event = 'dispatched'
     OR (event IN ('evicted', 'expired', 'removed', 'moved_out', 'lost')
-        AND NOT {_FROM_DELIVERY} AND NOT {schedule.IS_UNDUE}))"""
+        AND NOT {_FROM_DELIVERY} AND NOT {_IS_UNDUE}))"""
 _EVICTED = "FILTER (WHERE event = 'evicted')"
 _CHANGES = {
     "ready": (
@@ -35,13 +42,13 @@ _CHANGES = {
         (1, "event = 'scheduled'"),
         (1, _DELAYED),
         (-1, "event = 'due'"),
-        (-1, schedule.IS_UNDUE),
+        (-1, _IS_UNDUE),
     ),
 }
 """By depth, the lines that raise or lower it.
 
 An exit line does not say whether its message was ready or scheduled: it counts as one of a ready
-message, and `schedule` corrects it.
+message, and `followed` corrects it.
 """
 
 
@@ -49,24 +56,12 @@ message, and `schedule` corrects it.
 class BatchSummary:
     """What a batch of transitions contains."""
 
-    first_ms: int
-    """The first minute, in ms since 1970."""
-    last_ms: int
-    """The last minute."""
+    first_day: str
+    """The day of the first minute, as YYYY-MM-DD."""
+    last_day: str
+    """The day of the last minute."""
     deletions: int
     """Lines with which a queue is deleted."""
-    schedulings: int
-    """Lines with which a message begins to wait for its time."""
-
-    @property
-    def first_day(self) -> str:
-        """The day of the first minute, as YYYY-MM-DD."""
-        return _day(self.first_ms).isoformat()
-
-    @property
-    def last_day(self) -> str:
-        """The day of the last minute, as YYYY-MM-DD."""
-        return _day(self.last_ms).isoformat()
 
 
 def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
@@ -74,35 +69,30 @@ def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
 
     A minute has a row for each batch with lines of it. The view `queue_minutes_now` adds them up.
 
-    Args:
-        queries: have the batch's transitions as `lines`.
-        batch: its number.
-
     Returns:
         None if the batch has no lines about queues.
     """
     queries.keep("counted", _counted())
-    found = queries.rows(
+    first_ms, last_ms, deletions, schedulings = queries.rows(
         "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings) FROM counted"
     )[0]
-    if found[0] is None:
+    if first_ms is None:
         return None
-    summary = BatchSummary(*found)
-    follows = bool(summary.schedulings) or queries.has_files("scheduled")
+    follows = bool(schedulings) or queries.has_files("scheduled")
     if follows:
-        queries.keep("followed", schedule.followed(queries))
+        queries.keep("followed", _followed(queries))
     counted = _corrected() if follows else "SELECT * FROM counted"
     queries.append(_with_depths(queries, counted), QUEUE_MINUTES, batch)
     # Not from the rows of queue_minutes: they depend on `queues`, and replacing it makes Spark
     # compute them again.
     queries.append(_depths(queries, counted), QUEUES, batch, replace=ALL)
     if follows:  # last: it replaces what the above depends on
-        schedule.write(queries, batch)
-    return summary
+        _write_scheduled(queries, batch)
+    return BatchSummary(_day(first_ms), _day(last_ms), deletions)
 
 
-def _day(minute_ms: int) -> date:
-    return datetime.fromtimestamp(minute_ms / 1000, UTC).date()
+def _day(minute_ms: int) -> str:
+    return datetime.fromtimestamp(minute_ms / 1000, UTC).date().isoformat()
 
 
 def _counted() -> str:
@@ -134,7 +124,7 @@ def _corrected() -> str:
     return f"""
 SELECT c.*, coalesce(m.moved, 0) AS moved FROM counted c LEFT JOIN (
     SELECT partition, queue, {_MINUTE_OF} AS minute_ms, count(*) AS moved
-    FROM followed WHERE {schedule.LEFT} GROUP BY partition, queue, {_MINUTE_OF}
+    FROM followed WHERE {_LEFT} GROUP BY partition, queue, {_MINUTE_OF}
 ) m ON c.partition = m.partition AND c.queue = m.queue AND c.minute_ms = m.minute_ms"""
 
 
@@ -178,3 +168,45 @@ SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS 
     SELECT c.partition, c.queue, {changes}, timestamp_millis(c.minute_ms) AS last_minute, c.batch
     FROM ({counted}) c
 ) each GROUP BY partition, queue"""
+
+
+# --- messages that wait for their time ------------------------------------------------------------
+# An exit line does not say whether its message did.
+
+
+def _followed(queries: GoldQueries) -> str:
+    """The batch's lines about messages that were scheduled before it, or are scheduled in it.
+
+    Each has the message's state after it (`state`) and before (`was`). Sequence numbers need no
+    lifecycle here: nothing outlives the deletion of its queue.
+    """
+    lines = f"""(
+        SELECT {_SCHEDULED_KEY}, x.offset, line, time_ms, event, coalesce(reason, '') AS reason,
+               coalesce(cause, '') AS cause, {STATE_AFTER} AS state
+        FROM lines x WHERE sequence IS NOT NULL)"""
+    of_message = "OVER (PARTITION BY l.partition, l.queue, l.sequence ORDER BY l.offset, l.line)"
+    return f"""
+SELECT l.*, coalesce(lag(l.state) {of_message}, k.waited) AS was,
+       lead(l.state) {of_message} IS NULL AS is_last
+FROM {lines} l JOIN (
+    SELECT {_SCHEDULED_KEY}, max(waited) AS waited FROM (
+        SELECT {_SCHEDULED_KEY}, 'scheduled' AS waited FROM {queries.name_of("scheduled")}
+        UNION ALL
+        SELECT {_SCHEDULED_KEY}, CAST(NULL AS STRING) FROM {lines} b WHERE b.state = 'scheduled'
+    ) each GROUP BY {_SCHEDULED_KEY}
+) k ON {_same("l", "k")}
+WHERE l.state IS NOT NULL"""
+
+
+def _write_scheduled(queries: GoldQueries, batch: int) -> None:
+    """Replace the table `scheduled` by the messages that are scheduled after the batch."""
+    waiting = f"""
+SELECT {_SCHEDULED_KEY} FROM {queries.name_of("scheduled")} b
+WHERE NOT EXISTS (SELECT 1 FROM followed f WHERE {_same("f", "b")})
+UNION ALL
+SELECT {_SCHEDULED_KEY} FROM followed WHERE is_last AND state = 'scheduled'"""
+    queries.append(waiting, SCHEDULED, batch, replace=ALL)
+
+
+def _same(one: str, other: str) -> str:
+    return " AND ".join(f"{one}.{name} = {other}.{name}" for name in SCHEDULED.schema.names)

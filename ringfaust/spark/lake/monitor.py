@@ -54,11 +54,7 @@ class BatchReport(NamedTuple):
 class LakeMonitor:
     """Follows the batches of one run.
 
-    Args:
-        worker: names brokers and application.
-        topics: those that the run reads.
-        read: how far the lake has read them before.
-        port: where to serve metrics; None: nowhere.
+    `read` says how far the lake has read the topics before. Without a port it serves no metrics.
 
     Raises:
         MonitorCannotListen: the port is in use.

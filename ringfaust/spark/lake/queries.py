@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.spark.lake.store import GOLD, append
+from ringfaust.spark.lake.store import GOLD, append, kept
 from ringfaust.spark.lake.tables import LakeTable, last_closing, path, read, sql_name
 
 ALL = "true"
@@ -16,16 +17,11 @@ ALL = "true"
 
 
 class GoldQueries:
-    """Runs the queries of one batch. Spark's executors do their work.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-    """
+    """Runs the queries of one batch. Spark's executors do their work."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark, self._root = spark, root
-        self._kept: list[DataFrame] = []
+        self._kept = ExitStack()
 
     def name_of(self, table: str) -> str:
         """How a query refers to a table of the lake."""
@@ -48,9 +44,8 @@ class GoldQueries:
 
     def keep(self, name: str, query: str) -> None:
         """Let queries refer to this query by a name, and compute it only once."""
-        kept = self._spark.sql(query).persist()
-        self._kept.append(kept)
-        kept.createOrReplaceTempView(name)
+        rows = self._kept.enter_context(kept(self._spark.sql(query)))
+        rows.createOrReplaceTempView(name)
 
     def rows(self, query: str) -> Sequence[Sequence[Any]]:
         """The rows of a small result."""
@@ -61,17 +56,11 @@ class GoldQueries:
     ) -> None:
         """Append rows, unless the table has the batch already.
 
-        Args:
-            query: has the table's columns.
-            table: the table.
-            batch: the number of the batch.
-            replace: a condition: the same commit removes existing rows for which it holds.
+        `replace` is a condition: the same commit removes existing rows for which it holds.
         """
         rows = self._spark.sql(query).select(table.schema.names)
         append(rows, self._root, table, GOLD, batch, replace=replace)
 
     def close(self) -> None:
         """Forget what was kept."""
-        for kept in self._kept:
-            kept.unpersist()
-        self._kept.clear()
+        self._kept.close()

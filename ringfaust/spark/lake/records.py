@@ -8,14 +8,13 @@ from pyspark.sql import functions as F
 from ringfaust.protocol import headers as h
 from ringfaust.spark.kafka import without_attributes
 from ringfaust.spark.lake.store import LakeProgress, append, kept
-from ringfaust.spark.lake.tables import QUARANTINE, RECORDS, read
+from ringfaust.spark.lake.tables import BRONZE, QUARANTINE, RECORDS, read
 
 STREAM = "outputs"
 _PREFIX = len(h.PREFIX) + 1
-_TEXTS = ("queue", "id", "source", "group", "consumer", "reason", "cause", "text", "position")
-_LONGS = ("sequence", "enqueued_ms", "delivery", "expires_at_ms", "time_ms", "age_ms")
-_INTS = ("priority", "attempt", "handovers", "ring_size", "ready")
-_KNOWN = (*_TEXTS, *_LONGS, *_INTS, "redelivered")
+_OTHERS = (*BRONZE.schema.names, "role", "extra")
+_KNOWN = {field.name: field.dataType for field in RECORDS.schema if field.name not in _OTHERS}
+"""The columns that are headers of ours."""
 
 _MESSAGE = ("queue", "id", "sequence", "source", "priority", "enqueued_ms")
 _NEEDED = {
@@ -35,12 +34,8 @@ def write(
 ) -> None:
     """Write a batch's records and quarantine, unless they are there.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        topics: topic by role: dispatched, evicted, dead.
-        batch: a batch of the stream `outputs` that is in bronze.
-        bronze: the batch's rows in bronze, if they are at hand.
+    `topics` are by role: dispatched, evicted, dead. `bronze` has the batch's rows in bronze, if
+    they are at hand.
     """
     progress = LakeProgress(spark, root, STREAM)
     if progress.batch >= batch:
@@ -84,13 +79,9 @@ def _decoded(bronze: DataFrame, topics: dict[str, str]) -> DataFrame:
         }
     )
 
-    def value(name: str) -> Column:
-        return F.make_valid_utf8(F.col("values")[name].cast("string"))
-
-    columns = {name: value(name) for name in _TEXTS}
-    columns |= {name: value(name).try_cast("long") for name in _LONGS}
-    columns |= {name: value(name).try_cast("int") for name in _INTS}
-    columns["redelivered"] = value("redelivered") == "1"
+    values = {name: F.make_valid_utf8(F.col("values")[name].cast("string")) for name in _KNOWN}
+    columns = {name: values[name].try_cast(kind) for name, kind in _KNOWN.items()}
+    columns["redelivered"] = values["redelivered"] == "1"
     columns["extra"] = F.map_filter("values", lambda name, _: ~name.isin(*_KNOWN))
     return named.withColumns(columns)
 

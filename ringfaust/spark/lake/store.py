@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from datetime import date
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import comments
 from ringfaust.spark.lake.tables import BRONZE, MESSAGES, TABLES, LakeTable, path
@@ -37,14 +36,9 @@ _CONFLICT = "io.delta.exceptions.Concurrent"
 
 
 class LakeError(RingfaustError):
-    """The lake cannot be used as it is. The text says what to do.
-
-    Attributes:
-        root: the lake's folder or URI.
-    """
+    """The lake cannot be used as it is. The text says what to do."""
 
     def __init__(self, root: str, text: str) -> None:
-        self.root = root
         super().__init__(f"the lake at {root} {text}")
 
 
@@ -128,19 +122,14 @@ def append(
     If another run of the same batch or an OPTIMIZE commits first, it tries again. Delta then checks
     again whether the table has the batch, and which files to replace.
 
-    Args:
-        rows: columns that the table lacks are added to it.
-        root: the lake's folder or URI.
-        table: the table.
-        stream: the stream that the batch belongs to.
-        batch: its number. A batch that the table already has is not written again.
-        replace: a condition: the same commit removes existing rows for which it holds.
+    Columns that the table lacks are added to it. `replace` is a condition: the same commit removes
+    existing rows for which it holds.
     """
     writer = (
         rows.write.format("delta")
         .mode("append" if replace is None else "overwrite")
         .option("mergeSchema", "true")
-        .option("txnAppId", transaction(stream))
+        .option("txnAppId", f"ringfaust.lake/{stream}")
         .option("txnVersion", batch)
     )
     if replace is not None:
@@ -157,12 +146,7 @@ def append(
 
 
 def _is_conflict(error: BaseException) -> bool:
-    return isinstance(error, (PySparkException, Py4JJavaError)) and _CONFLICT in str(error)
-
-
-def transaction(stream: str) -> str:
-    """The application id under which Delta stores a stream's last batch."""
-    return f"ringfaust.lake/{stream}"
+    return isinstance(error, SPARK_ERRORS) and _CONFLICT in str(error)
 
 
 def compact(
@@ -174,12 +158,7 @@ def compact(
 ) -> None:
     """Combine the small files of a table's days. Readers and streams see the same rows.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        table: the table.
-        before: only days before this one.
-        since: only this day and later ones.
+    If they are given, only the days before `before` or since `since` are combined.
     """
     optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
     if before is not None:

@@ -84,11 +84,7 @@ def streams(
 ) -> list[LakeStream]:
     """The streams of an application: events, outputs and, if there are topics for it, inputs.
 
-    Args:
-        root: the lake's folder or URI.
-        worker: names the topics.
-        read_by_workers: the topics of the inputs.
-        with_gold: if False, a later run writes the gold tables.
+    Without `with_gold` a later run writes the gold tables.
     """
     events = worker.topic(Role.EVENTS)
     outputs = {str(role): worker.topic(role) for role in OUTPUTS}
@@ -125,13 +121,7 @@ def start(
 
     The inputs may have other topics than before.
 
-    Args:
-        spark: from `lake_session`.
-        root: the lake's folder or URI.
-        worker: brokers.
-        stream: which one.
-        once: read what is in the topics and end. Otherwise run continuously.
-        pause: no batch begins while it is held.
+    No batch begins while `pause` is held.
 
     Returns:
         The running query.
@@ -148,12 +138,15 @@ def start(
         # Gold that was skipped or removed, without waiting for records.
         stream.refine(spark, done, None)
     planned = last_planned(spark, checkpoint(root, stream.name))
+    most = str(stream.max_records * max(1, spark.sparkContext.defaultParallelism // _CORES))
     options = {
-        **_batch_size(stream.max_records * max(1, cores(spark) // _CORES), once=once),
+        "maxOffsetsPerTrigger": most,
         "failOnDataLoss": "true",
         "kafka.max.partition.fetch.bytes": str(_FETCH_BYTES),
         **starting,
     }
+    if not once:  # full batches follow one another, and others wait for more records
+        options |= {"minOffsetsPerTrigger": most, "maxTriggerDelay": _LONGEST_WAIT}
 
     def write_batch(rows: DataFrame, batch: int) -> None:
         bronze = _bronze(rows, batch)
@@ -173,19 +166,6 @@ def start(
     )
     trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=_TRIGGER)
     return trigger.start()
-
-
-def cores(spark: SparkSession) -> int:
-    """The number of tasks that run at the same time, as Spark knows it when a job starts."""
-    return spark.sparkContext.defaultParallelism
-
-
-def _batch_size(records: int, *, once: bool) -> dict[str, str]:
-    """Options of the source: full batches follow one another, and others wait for more records."""
-    most = {"maxOffsetsPerTrigger": str(records)}
-    if once:
-        return most
-    return most | {"minOffsetsPerTrigger": str(records), "maxTriggerDelay": _LONGEST_WAIT}
 
 
 def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from ringfaust.core.model import COUNTS
+from ringfaust.errors import RingfaustError
 from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, newer_than, view
 from ringfaust.spark.lines import LINE
 
@@ -56,7 +58,7 @@ class LakeTable:
         return self.partitioned_by[-1] if self.partitioned_by else None
 
 
-def _columns(*groups: tuple[DataType, str]) -> StructType:
+def columns(*groups: tuple[DataType, str]) -> StructType:
     """Columns from pairs of a type and names separated by spaces; all may be null."""
     return StructType([StructField(name, kind) for kind, names in groups for name in names.split()])
 
@@ -74,7 +76,7 @@ _MESSAGE = ((_INT, "partition"), (_TEXT, "queue"), (_LONG, "life sequence"), (_T
 BRONZE = LakeTable(
     "bronze",
     "bronze/records",
-    _columns(
+    columns(
         *_RECORD, (_INT, "timestamp_type"), (_BYTES, "key value"), (HEADERS, "headers"),
         *_BATCH_AND_DATE,
     ),
@@ -86,12 +88,12 @@ TRANSITIONS = LakeTable(
     "silver/transitions",
     StructType(
         [
-            *_columns(
+            *columns(
                 (_INT, "partition"), (_LONG, "offset"), (_TIME, "timestamp"), (_INT, "line"),
                 (_TEXT, "raw"),
             ),
             *LINE,
-            *_columns(*_BATCH_AND_DATE),
+            *columns(*_BATCH_AND_DATE),
         ]
     ),
     ("date",),
@@ -103,7 +105,7 @@ MOSTLY_DISTINCT = ("raw", "step", "sequence", "id", "source", "by")
 RECORDS = LakeTable(
     "records",
     "silver/records",
-    _columns(
+    columns(
         (_TEXT, "role"),
         *_RECORD,
         (_TEXT, "queue id"),
@@ -132,14 +134,14 @@ RECORDS = LakeTable(
 QUARANTINE = LakeTable(
     "quarantine",
     "silver/quarantine",
-    _columns(*_RECORD, (_INT, "line"), (_TEXT, "why raw"), *_BATCH_AND_DATE),
+    columns(*_RECORD, (_INT, "line"), (_TEXT, "why raw"), *_BATCH_AND_DATE),
     ("date",),
     ("partition", "offset", "batch"),
 )
 MESSAGES = LakeTable(
     "messages",
     "gold/messages",
-    _columns(
+    columns(
         *_MESSAGE,
         (_TEXT, "source"),
         (_INT, "priority"),
@@ -161,7 +163,7 @@ MESSAGES = LakeTable(
 DELIVERIES = LakeTable(
     "deliveries",
     "gold/deliveries",
-    _columns(
+    columns(
         (_INT, "partition"),
         (_LONG, "delivery"),
         (_TEXT, "queue"),
@@ -180,7 +182,7 @@ DELIVERIES = LakeTable(
 QUEUE_MINUTES = LakeTable(
     "queue_minutes",
     "gold/queue_minutes",
-    _columns(
+    columns(
         (_INT, "partition"),
         (_TEXT, "queue"),
         (_TIME, "minute"),
@@ -197,7 +199,7 @@ QUEUE_MINUTES = LakeTable(
 QUEUES = LakeTable(
     "queues",
     "gold/queues",
-    _columns(
+    columns(
         (_INT, "partition"),
         (_TEXT, "queue"),
         (_LONG, "ready delivering scheduled"),
@@ -208,17 +210,17 @@ QUEUES = LakeTable(
 SCHEDULED = LakeTable(
     "scheduled",
     "gold/scheduled",
-    _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "sequence")),
+    columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "sequence")),
 )
 DELETIONS = LakeTable(
     "deletions",
     "gold/deletions",
-    _columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
+    columns((_INT, "partition"), (_TEXT, "queue"), (_LONG, "step time_ms"), (_TEXT, "counts")),
 )
 QUEUE_COUNTS = LakeTable(
     "queue_counts",
     "gold/queue_counts",
-    _columns(
+    columns(
         (_INT, "partition"),
         (_TEXT, "queue"),
         (_LONG, "life"),
@@ -254,6 +256,23 @@ def last_closing(spark: SparkSession, root: str, table: str) -> int:
     rows = spark.read.format("delta").load(path(root, table)).agg(F.max("batch"))
     batch = rows.collect()[0][0]
     return -1 if batch is None else int(batch)
+
+
+def read_if_any(
+    spark: SparkSession, root: str, name: str, refusal: type[RingfaustError]
+) -> DataFrame:
+    """Like `read`, for a folder that someone has named.
+
+    Raises:
+        RingfaustError: a `refusal`, which says that there is no lake.
+    """
+    try:
+        return read(spark, root, name)
+    except AnalysisException as error:
+        raise refusal(
+            f"there is no lake at {root}: use the folder that `ringfaust spark lake` writes "
+            f"({error.getCondition()})"
+        ) from error
 
 
 def read(spark: SparkSession, root: str, name: str) -> DataFrame:

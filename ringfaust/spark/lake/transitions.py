@@ -21,12 +21,7 @@ def written(
 ) -> Iterator[DataFrame | None]:
     """Write a batch's transitions and quarantine, unless they are there.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        topic: the events topic.
-        batch: a batch of the stream `events` that is in bronze.
-        bronze: the batch's rows in bronze, if they are at hand.
+    `bronze` has the batch's rows in bronze, if they are at hand.
 
     Returns:
         In a `with` statement: the transitions, which are at hand; None if they were there before.

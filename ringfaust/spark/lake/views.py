@@ -3,6 +3,9 @@
 A **closing** brings the tables `messages` and `deliveries` up to a batch: rows that have ended are
 appended, open rows are replaced. The views `…_now` add the batches since the last closing without
 storing them.
+
+Here `name_of` says how SQL refers to a table, and `since`, by table, which batches are later than
+its last closing (`newer_than`).
 """
 
 from __future__ import annotations
@@ -101,11 +104,8 @@ COLUMNS = {
 def closing_of(table: str, name_of: TableName, after: int, upto: int) -> str:
     """The rows of a closing: those that have ended since the last one, and all that are open.
 
-    Args:
-        table: `messages` or `deliveries`. Messages must be closed first.
-        name_of: how SQL refers to a table.
-        after: the batch of the last closing of this table; -1: none.
-        upto: the batch of this closing.
+    Messages are closed before deliveries. `after` is the batch of the last closing of this table
+    (-1: none), `upto` that of this closing.
     """
     lines = f"batch > {after} AND batch <= {upto}"
     if table == "messages":
@@ -133,14 +133,7 @@ DUCKDB = Dialect("list_value", "make_timestamptz({ms} * 1000)")
 
 
 def view(name: str, name_of: TableName, since: Mapping[str, str], dialect: Dialect = SPARK) -> str:
-    """The query of a view. It has each time also as a timestamp: `ended_at` beside `ended_ms`.
-
-    Args:
-        name: one of VIEWS.
-        name_of: how SQL refers to a table.
-        since: by table, the condition for batches after its last closing, see `newer_than`.
-        dialect: the reader's.
-    """
+    """The query of a view. It has each time also as a timestamp: `ended_at` beside `ended_ms`."""
     query, columns = _view(name, name_of, since, dialect.array)
     times = {
         f"{column.removesuffix('_ms').removesuffix('_at')}_at": f"v.{column}"

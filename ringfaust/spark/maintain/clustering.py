@@ -24,14 +24,7 @@ FILE_BYTES = 128 << 20
 
 
 def cluster(spark: SparkSession, root: str, table: LakeTable, before: date) -> None:
-    """Sort the rows of past days into files by the table's `cluster_by`.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        table: a table that is partitioned by day.
-        before: the first day that may still change.
-    """
+    """Sort the rows of days before one that may still change into files by `cluster_by`."""
     marks = HadoopFolder(spark, f"{root.rstrip('/')}/state/clustered")
     done: dict[str, str] = json.loads(marks.read_text(table.name) or "{}")
     for day, digest in _digests(spark, root, table, before).items():

@@ -15,7 +15,7 @@ from ringfaust.spark.lake.store import LakeError, application_of, compact, creat
 from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
-from ringfaust.spark.maintain.show import MaintainedTable, TableSize, print_summary
+from ringfaust.spark.maintain.show import TableSize, print_summary
 from ringfaust.spark.options import MaintainOptions
 from ringfaust.spark.session import open_session, set_unless_given
 from ringfaust.terminal import Terminal
@@ -37,9 +37,6 @@ def run(options: MaintainOptions) -> None:
 
     The lake's streams may run at the same time.
 
-    Args:
-        options: of the command line.
-
     Raises:
         LakeError: there is no such lake.
         BadSetting: an option cannot be parsed, or a retention would delete what the lake still
@@ -53,12 +50,15 @@ def run(options: MaintainOptions) -> None:
     with console.status("starting Spark") as status, brief_errors():
         session = open_session("ringfaust maintain", options.master).newSession()
         set_unless_given(session, _SETTINGS)
-        application = _application(session, options.lake)
+        application = application_of(session, options.lake)
+        if application is None:
+            text = "does not exist: use the folder that `ringfaust spark lake` writes"
+            raise LakeError(options.lake, text)
         create_tables(session, options.lake, application)  # those newer than the lake
         used = retention.used_days(session, options.lake, WorkerConfig(application=application))
         retention.check(used, days)
         closed = _closed(session, options.lake, days)
-        maintained = []
+        sizes = {}
         for table in TABLES.values():
             status.update(f"maintaining {table.name}")
             delta = DeltaTable.forPath(session, path(options.lake, table.name))
@@ -66,14 +66,17 @@ def run(options: MaintainOptions) -> None:
             if kept_days := days.get(table.name):
                 old = retention.old_rows(table, kept_days, used[table.name], closed)
                 delta.delete(old)
-            _maintain(session, options.lake, table, used.get(table.name))
+            first = used[table.name].first() if table.name in used else None
+            if table.cluster_by and first:
+                cluster(session, options.lake, table, first)
+            elif table.name not in _NEVER_REWRITTEN:
+                compact(session, options.lake, table, first)
             delta.vacuum(kept_hours)
-            after = _size(session, options.lake, table)
-            maintained.append(MaintainedTable(table.name, before, after))
+            sizes[table.name] = (before, _size(session, options.lake, table))
         unclosed = 0
         if of_bronze := days.get(BRONZE.name):
             unclosed = retention.count_unclosed(session, options.lake, of_bronze, closed)
-    print_summary(Terminal(), maintained, unclosed)
+    print_summary(Terminal(), sizes, unclosed)
 
 
 def _closed(spark: SparkSession, lake: str, days: Mapping[str, int]) -> TopicPositions:
@@ -83,33 +86,6 @@ def _closed(spark: SparkSession, lake: str, days: Mapping[str, int]) -> TopicPos
     closed = ClosedDays(spark, lake).read_to()
     retention.check_closed(spark, lake, days[BRONZE.name], closed)
     return closed
-
-
-def _application(spark: SparkSession, lake: str) -> str:
-    application = application_of(spark, lake)
-    if application is None:
-        raise LakeError(lake, "does not exist: use the folder that `ringfaust spark lake` writes")
-    return application
-
-
-def _maintain(
-    spark: SparkSession,
-    lake: str,
-    table: LakeTable,
-    used: retention.UsedDays | None,
-) -> None:
-    """Cluster or compact a table.
-
-    Args:
-        spark: the session.
-        lake: its folder or URI.
-        table: one of the lake.
-        used: None if the table has no days.
-    """
-    if table.cluster_by and used:
-        cluster(spark, lake, table, used.first())
-    elif table.name not in _NEVER_REWRITTEN:
-        compact(spark, lake, table, used.first() if used else None)
 
 
 def _size(spark: SparkSession, lake: str, table: LakeTable) -> TableSize:

@@ -96,11 +96,7 @@ def today() -> date:
 def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str, UsedDays]:
     """The days that the lake uses of each table that can have a retention.
 
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        worker: names the topics, which tell the streams apart in bronze. Of the inputs, bronze
-            is the only table.
+    The topics tell the streams apart in bronze. Of the inputs, bronze is the only table.
     """
     progress = LakeProgress(spark, root, GOLD)
     gold = progress.batch
@@ -140,32 +136,21 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
 def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
     """Refuse a retention that would delete days that the lake still needs.
 
-    Args:
-        used: result of `used_days`.
-        retention: days by table.
-
     Raises:
         BadSetting: a retention is too short; the text has the shortest one that is valid.
     """
     for table, days in retention.items():
         first = used[table].needed
         if first is not None and first < _oldest(days):
-            raise BadSetting(
-                f"retention of {table}",
-                f"{days}d",
+            advice = (
                 f"unfinished batches or the next closing need the days since {first}: use at "
-                f"least {(today() - first).days}d, or let `ringfaust spark lake` catch up first",
+                f"least {(today() - first).days}d, or let `ringfaust spark lake` catch up first"
             )
+            raise BadSetting(f"retention of {table}", f"{days}d", advice)
 
 
 def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> None:
     """Refuse a retention of bronze if it would delete records and no day is closed.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        days: how many bronze keeps.
-        closed: up to which offsets the closed days have read.
 
     Raises:
         BadSetting: the text has the shortest retention that is valid.
@@ -181,14 +166,7 @@ def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositio
 
 
 def old_rows(table: LakeTable, days: int, used: UsedDays, closed: TopicPositions) -> Column:
-    """The rows to delete: old days, except those that are used, of bronze only what is closed.
-
-    Args:
-        table: a table that is partitioned by day.
-        days: the number of days to keep, besides today.
-        used: its used days.
-        closed: up to which offsets the closed days have read.
-    """
+    """The rows to delete: old days, except those that are used, of bronze only what is closed."""
     old = _before(table, min(_oldest(days), used.first()))
     return old & _is_closed(closed) if table is BRONZE else old
 

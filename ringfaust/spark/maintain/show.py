@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -22,36 +22,25 @@ class TableSize:
     """Everything in the table's folder, also files that are no longer part of the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class MaintainedTable:
-    """A table before and after maintenance."""
-
-    name: str
-    before: TableSize
-    after: TableSize
-
-
-def print_summary(console: Console, tables: Sequence[MaintainedTable], unclosed: int) -> None:
+def print_summary(
+    console: Console, sizes: Mapping[str, tuple[TableSize, TableSize]], unclosed: int
+) -> None:
     """Print files, size and stored bytes of each table, before and after.
 
-    Args:
-        console: where to.
-        tables: those of the lake.
-        unclosed: how many records of bronze stay until the audit has closed them.
+    `unclosed` is the number of records of bronze that stay until the audit has closed them.
     """
     shown = Table("table", box=None, pad_edge=False)
     for name in ("files", "after", "size", "after", "stored", "after"):
         shown.add_column(name, justify="right", no_wrap=True)
-    for table in tables:
-        before, after = table.before, table.after
+    for table, (before, after) in sizes.items():
         shown.add_row(
-            table.name,
+            table,
             f"{before.files:,}", f"{after.files:,}",
             decimal(before.size_bytes), decimal(after.size_bytes),
             decimal(before.stored_bytes), decimal(after.stored_bytes),
         )  # fmt: skip
     console.print(shown)
-    freed = sum(table.before.stored_bytes - table.after.stored_bytes for table in tables)
+    freed = sum(before.stored_bytes - after.stored_bytes for before, after in sizes.values())
     if freed >= 0:
         console.print(f"{decimal(freed)} of storage freed.", highlight=False)
     else:

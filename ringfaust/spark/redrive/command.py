@@ -16,9 +16,10 @@ from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
-from ringfaust.spark.backfill.errors import SPARK_ERRORS, BadRows, first_line
+from ringfaust.spark.backfill.errors import BadRows, first_line
 from ringfaust.spark.backfill.run import WriteFailed, WriteResult
 from ringfaust.spark.backfill.show import print_result, print_text
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.redrive.candidates import LakeCandidates
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
 from ringfaust.spark.session import open_session
@@ -55,10 +56,7 @@ def plan(
     """The dry run: find which messages a run would send, and where to. Writes nothing.
 
     Raises:
-        CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
-        OtherJob: a job of that name had another condition in an earlier version.
-        UnknownRedriven: a later version has written which messages were sent before.
-        MaybeSent: another job of an earlier version may have sent some of them.
+        RingfaustError: see `redrive`.
     """
     with LakeCandidates(spark, worker, queues, request) as candidates:
         candidates.refuse_maybe_sent()

@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 from ringfaust.config import QueuesConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import missing_payload
-from ringfaust.spark.backfill.errors import SPARK_ERRORS, CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.lake.tables import RECORDS, read
 from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 from ringfaust.spark.vendor import is_deterministic

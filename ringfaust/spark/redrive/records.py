@@ -12,6 +12,7 @@ from ringfaust.protocol.redrive import QUEUE_PART
 from ringfaust.protocol.routes import RouteTemplate
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
+from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.redrive.messages import kept_header
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
@@ -25,10 +26,8 @@ def to_records(
 
     Id, priority, group and properties stay; ttl and delay do not (R43).
 
-    Args:
-        messages: result of `select_messages`, with a column `fault`.
-        targets: the target topics, by name.
-        keeps_topic: each message goes to the topic that it came from.
+    The messages are those of `select_messages`, with a column `fault`. With `keeps_topic` each goes
+    to the topic that it came from.
 
     Returns:
         Columns of `check.MAPPED`.
@@ -84,23 +83,7 @@ def _queue_header(target: Target) -> Column:
     parts = RouteTemplate(target.queue).around(QUEUE_PART)
     if parts is None:
         return F.lit(None).cast("string")
-    before, after = map(_expanded, parts)
+    before, after = map(queue_name, parts)
     length = F.length("queue") - F.length(before) - F.length(after)
     name = F.substr("queue", F.length(before) + 1, length)
     return F.when(F.col("topic") == target.topic, name)
-
-
-def _expanded(template: RouteTemplate) -> Column:
-    """A part of a route's template, with the values of the record."""
-    columns = [F.lit(template.texts[0])]
-    for part, text in zip(template.parts, template.texts[1:], strict=True):
-        columns += [_part(part), F.lit(text)]
-    return F.concat_ws("", *columns)
-
-
-def _part(part: str) -> Column:
-    if part in ("topic", "key"):
-        return F.col(part).cast("string")
-    name = part.removeprefix("header:")
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"].cast("string")

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ringfaust.errors import suggestion
-from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.profile import JobProfile
 from ringfaust.spark.backfill.progress import job_name
 
@@ -76,15 +74,3 @@ class LakeRedrivePlan:
     """Number of messages that a redrive has sent before."""
     over_limit: int
     """Number of messages that were redriven too often."""
-
-
-def read_role(text: str) -> LakeRole:
-    """Parse the value of `--from`.
-
-    Raises:
-        CannotBackfill: it is neither `dead` nor `evicted`.
-    """
-    if text not in list(LakeRole):
-        known = [each.value for each in LakeRole]
-        raise CannotBackfill("--from", f"{text!r}: {suggestion(text, known)}")
-    return LakeRole(text)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig
@@ -18,7 +17,7 @@ from ringfaust.kafka.admin import open_admin
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.lake import tables
+from ringfaust.spark.lake.tables import TRANSITIONS, read_if_any
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind import show
@@ -26,7 +25,6 @@ from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
     Moment,
-    QueueMoment,
     ResolvedMoment,
     read_moment,
     read_offset,
@@ -50,10 +48,8 @@ class RewindRequest:
     """The moments and the settings of a rewind."""
 
     options: RewindOptions
-    moment: Moment | None
-    """None: only what-if, over the whole history."""
-    to: Moment | None
-    """The second moment of a diff."""
+    moments: Sequence[Moment]
+    """Without a moment it is only what-if, over the whole history; with two it is a diff."""
     variants: Mapping[str, Fields]
     """Settings to try, by name."""
 
@@ -69,7 +65,7 @@ def read_options(options: RewindOptions) -> RewindRequest:
     readers = (
         (read_time, options.at), (read_offset, options.offset), (read_step, options.step)
     )  # fmt: skip
-    given = [reader(text) for reader, text in readers if text is not None]
+    given: list[Moment] = [reader(text) for reader, text in readers if text is not None]
     if len(given) > 1:
         raise BadRewindOptions("use only one of --at, --offset and --step")
     if options.to and not given:
@@ -81,9 +77,9 @@ def read_options(options: RewindOptions) -> RewindRequest:
         raise BadRewindOptions(
             "nothing to do: use a moment (--at, --offset or --step), --ring-size or --set"
         )
-    moment = given[0] if given else None
-    to = read_moment(options.to) if options.to else None
-    return RewindRequest(options, moment, to, variants)
+    if options.to:
+        given.append(read_moment(options.to))
+    return RewindRequest(options, given, variants)
 
 
 def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fields]:
@@ -111,10 +107,7 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
 def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> None:
     """Print the answer on standard output.
 
-    Args:
-        worker: configuration of the application that wrote the events.
-        queues: the settings at the beginning of the history, for what-if.
-        options: of the command line.
+    `queues` are the settings at the beginning of the history, for what-if.
 
     Raises:
         BadRewindOptions: the options do not fit together, or there is no such lake or topic.
@@ -128,7 +121,11 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {', '.join(options.queue)}")
-        answers = _Rewind(spark, worker, queues, request).answers()
+        if options.lake is None:
+            lines = read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
+        else:
+            lines = read_if_any(spark, options.lake, TRANSITIONS.name, BadRewindOptions)
+        answers = _Rewind(spark, worker, queues, request, lines).answers()
     for answer in answers:
         if options.as_json:
             print(visible_json(show.as_json(answer, options.limit)))
@@ -147,74 +144,44 @@ async def _require_events(worker: WorkerConfig) -> None:
             )
 
 
-def _lines(spark: SparkSession, worker: WorkerConfig, lake: str | None) -> DataFrame:
-    if lake is not None:
-        try:
-            return tables.read(spark, lake, tables.TRANSITIONS.name)
-        except AnalysisException as error:
-            raise BadRewindOptions(
-                f"there is no lake at {lake}: use the folder that `ringfaust spark lake` writes "
-                f"({error.getCondition()})"
-            ) from error
-    return read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
-
-
+@dataclass(frozen=True, slots=True)
 class _Rewind:
-    """Finds the answers.
+    """Finds the answers."""
 
-    Args:
-        spark: the session.
-        worker: brokers and topics.
-        queues: the settings at the beginning of the history.
-        request: what to answer.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
-        request: RewindRequest,
-    ) -> None:
-        self._spark = spark
-        self._repartition_topic = worker.topic(Role.HOP)
-        self._queues = queues
-        self._request = request
-        self._lake = request.options.lake
-        self._lines = _lines(spark, worker, self._lake)
+    spark: SparkSession
+    worker: WorkerConfig
+    queues: QueuesConfig
+    request: RewindRequest
+    lines: DataFrame
 
     def answers(self) -> list[show.RewindAnswer]:
         """The answer for each queue, in the order in which they were named."""
-        request = self._request
+        request = self.request
         names = list(dict.fromkeys(request.options.queue))
-        wanted = [moment for moment in (request.moment, request.to) if moment]
-        requested = [QueueMoment(name, moment) for name in names for moment in wanted]
-        resolved = resolve_moments(self._lines, requested, self._repartition_topic)
-        count = len(wanted)
+        requested = [(name, moment) for name in names for moment in request.moments]
+        resolved = resolve_moments(self.lines, requested, self.worker.topic(Role.HOP))
+        count = len(request.moments)
         moments = {name: resolved[n * count : (n + 1) * count] for n, name in enumerate(names)}
         if count == 1 and not request.variants:
             asked = [(name, of[0]) for name, of in moments.items()]
             lines, opening = self._lines_about(asked)
-            held = read_contents(lines, asked, opening)
-            return [
-                show.RewindAnswer(name, moments[name], contents=contents)
-                for name, contents in zip(names, held, strict=True)
-            ]
+            held = zip(names, read_contents(lines, asked, opening), strict=True)
+            return [show.RewindAnswer(name, moments[name], contents=found) for name, found in held]
         return [self._answer(name, moments[name]) for name in names]
 
     def _answer(self, queue: str, moments: Sequence[ResolvedMoment]) -> show.RewindAnswer:
         """What changed in a queue, or would have."""
-        request, found = self._request, dict[str, Any]()
+        request, found = self.request, dict[str, Any]()
         limit = request.options.limit
         if len(moments) == 2:
             lines, _ = self._lines_about([(queue, moments[0])])
             found["diffs"] = read_diff(lines, queue, moments[0], moments[1], limit)
         if request.variants:
             found["results"] = what_if(
-                self._lines,
+                self.lines,
                 queue,
                 until_then=moments[-1] if moments else None,
-                catalog=self._queues.catalog(),
+                catalog=self.queues.catalog(),
                 variants=request.variants,
                 limit=limit,
             )
@@ -222,7 +189,8 @@ class _Rewind:
 
     def _lines_about(self, requests: list[tuple[str, ResolvedMoment]]) -> tuple[DataFrame, Opening]:
         """The lines that answer requests, and where they begin."""
-        if self._lake is None:
-            return self._lines, BEGINNING
-        opening = find_opening(self._spark, self._lake, requests)
-        return lines_from(self._spark, self._lake, opening), opening
+        lake = self.request.options.lake
+        if lake is None:
+            return self.lines, BEGINNING
+        opening = find_opening(self.spark, lake, requests)
+        return lines_from(self.spark, lake, opening), opening

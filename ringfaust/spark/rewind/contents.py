@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -15,12 +16,10 @@ from pyspark.sql import functions as F
 from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_position
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
-from ringfaust.spark.lines import is_refusal
-from ringfaust.spark.rewind.messages import number_generations, trace_messages
+from ringfaust.spark.lines import is_refusal, number_generations
+from ringfaust.spark.rewind.messages import QUEUE, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 from ringfaust.spark.rewind.opening import BEGINNING, Opening
-
-_T = TypeVar("_T")
 
 
 class UnknownQueue(RingfaustError):
@@ -81,6 +80,10 @@ class Contents:
             "counts": dict(self.counts),
         }
 
+    def by_state(self) -> Mapping[str, Sequence[HeldMessage]]:
+        """The messages in each state."""
+        return {"ready": self.ready, "delivering": self.delivering, "scheduled": self.scheduled}
+
     def digest(self) -> str:
         """See `digest_answer`."""
         return digest_answer(self.answer())
@@ -115,10 +118,7 @@ def read_contents(
 
     One Spark job answers all requests. Only messages that the rings held come to the driver.
 
-    Args:
-        lines: result of `read_lines`, or of `lines_from` the opening.
-        requests: names of queues, and moments from `resolve_moments`.
-        opening: where the lines begin.
+    The lines begin at the opening.
 
     Raises:
         UnknownQueue: no event up to the moment names the queue.
@@ -128,8 +128,7 @@ def read_contents(
     states, about = _states(own, opening), _about_queues(own)
     found = []
     for number, (queue, moment) in enumerate(requests):
-        own_states = {partition: rows for (n, partition), rows in states.items() if n == number}
-        own_about = {partition: row for (n, partition), row in about.items() if n == number}
+        own_states, own_about = states[number], about[number]
         before = {
             partition: counts
             for partition, counts in opening.counts_of(queue, moment).items()
@@ -150,12 +149,8 @@ def read_contents(
     return found
 
 
-_ByPartition = dict[tuple[int, int], _T]
-"""By number of the request, and partition."""
-
-
-def _states(own: DataFrame, opening: Opening) -> _ByPartition[list[Row]]:
-    """A row for each state: how many messages are in it, and those that are held.
+def _states(own: DataFrame, opening: Opening) -> defaultdict[int, dict[int, list[Row]]]:
+    """By request and partition, a row for each state: how many messages, and those that are held.
 
     Messages that had ended at the opening do not count again.
     """
@@ -177,24 +172,27 @@ def _states(own: DataFrame, opening: Opening) -> _ByPartition[list[Row]]:
         )
         .collect()
     )
-    found: _ByPartition[list[Row]] = {}
+    found: defaultdict[int, dict[int, list[Row]]] = defaultdict(dict)
     for row in rows:
-        found.setdefault((row["request"], row["partition"]), []).append(row)
+        found[row["request"]].setdefault(row["partition"], []).append(row)
     return found
 
 
-def _about_queues(own: DataFrame) -> _ByPartition[Row]:
-    """How often a queue was deleted, and what it has refused since its last creation (R60)."""
+def _about_queues(own: DataFrame) -> defaultdict[int, dict[int, Row]]:
+    """By request and partition: how often a queue was deleted, and what it refused since (R60)."""
     is_counted = is_refusal() & (F.col("generation") == F.col("generations"))
     # A line that is there twice counts once.
     refused = F.count_distinct(F.when(is_counted, F.struct("step", "raw")))
-    found = (
-        number_generations(own)
+    rows = (
+        number_generations(own, *QUEUE)
         .groupBy("request", "partition")
         .agg(F.max("generations").alias("deletions"), refused.alias("refused"))
         .collect()
     )
-    return {(row["request"], row["partition"]): row for row in found}
+    found: defaultdict[int, dict[int, Row]] = defaultdict(dict)
+    for row in rows:
+        found[row["request"]][row["partition"]] = row
+    return found
 
 
 def _lines_by_request(
@@ -230,12 +228,7 @@ def _contents(
 ) -> Contents:
     """The contents of a partition's ring.
 
-    Args:
-        queue: its name.
-        moment: when.
-        partition: where.
-        states: result of `_states`.
-        before: what it had counted at the opening, with all that it has refused.
+    `before` is what it had counted at the opening, with all that it has refused.
     """
     counts = {name: before.get(name, 0) for name in (*EXIT_EVENTS, "refused")}
     traced = sum(row["messages"] for row in states)
@@ -246,30 +239,17 @@ def _contents(
             f"queue {queue!r}, partition {partition}: there are events of {total} of its {last} "
             "messages; retention removed the first from the topic: use --lake if a lake has them"
         )
-    by_state = {row["state"]: row for row in states}
     for row in states:
         counts[row["state"]] = counts.get(row["state"], 0) + row["messages"]
-    held = {state: by_state[state]["held"] if state in by_state else [] for state in HELD_STATES}
+    held = {row["state"]: row["held"] for row in states}
     counts["messages"] = sum(counts.get(state, 0) for state in HELD_STATES)
     counts["added"] = total
-    return Contents(
-        queue,
-        partition,
-        moment,
-        tuple(map(_held_message, sorted(held["ready"], key=_delivery_order))),
-        tuple(
-            map(
-                _held_message,
-                sorted(held["delivering"], key=lambda m: (m["consumer"], m["delivery"])),
-            )
-        ),
-        tuple(
-            map(
-                _held_message, sorted(held["scheduled"], key=lambda m: (m["due_ms"], m["sequence"]))
-            )
-        ),
-        {name: counts.get(name, 0) for name in (*COUNTS, "messages")},
-    )
+    messages = {
+        state: tuple(map(_held_message, sorted(held.get(state, ()), key=order)))
+        for state, order in _ORDERS.items()
+    }
+    complete = {name: counts.get(name, 0) for name in (*COUNTS, "messages")}
+    return Contents(queue, partition, moment, counts=complete, **messages)
 
 
 def _delivery_order(message: Row) -> tuple[int, int]:
@@ -277,6 +257,14 @@ def _delivery_order(message: Row) -> tuple[int, int]:
     due_ms, sequence = message["came_due_ms"], message["sequence"]
     position = plain_position(sequence) if due_ms is None else due_position(due_ms, sequence)
     return -message["priority"], position
+
+
+_ORDERS: Mapping[str, Callable[[Row], tuple[Any, ...]]] = {
+    "ready": _delivery_order,
+    "delivering": lambda message: (message["consumer"], message["delivery"]),
+    "scheduled": lambda message: (message["due_ms"], message["sequence"]),
+}
+"""By state, what the messages are sorted by."""
 
 
 def _held_message(message: Row) -> HeldMessage:

@@ -59,12 +59,7 @@ def read_diff(
 ) -> list[Diff]:
     """The changes of a ring, one result for each partition that has a queue of the name.
 
-    Args:
-        lines: result of `read_lines`.
-        queue: name of the queue.
-        before: the first moment, from `resolve_moments`.
-        after: the second moment.
-        limit: maximum number of changes that come to the driver.
+    At most `limit` changes come to the driver.
 
     Raises:
         WrongOrder: the second moment is before the first, or belongs to another partition.

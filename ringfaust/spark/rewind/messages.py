@@ -6,31 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS
+from ringfaust.spark.lines import number_generations
 from ringfaust.spark.message_states import STATE_AFTER
 
-_QUEUE = ("request", "partition", "queue")
-_MESSAGE = (*_QUEUE, "generation", "sequence")
-
-
-def number_generations(lines: DataFrame) -> DataFrame:
-    """Add `generation` and `generations`: how often the queue was deleted before, and in total.
-
-    If a deleted queue is created again, its sequence numbers restart at 1.
-    """
-    ends = (
-        lines.filter(F.col("event") == "deleted")
-        .groupBy(*_QUEUE)
-        .agg(F.collect_set("step").alias("ends"))
-    )
-    before = F.size(F.filter("ends", lambda step: step < F.col("step")))
-    return (
-        lines.join(F.broadcast(ends), list(_QUEUE), "left")
-        .withColumn("generation", F.coalesce(F.when(F.col("ends").isNotNull(), before), F.lit(0)))
-        .withColumn(
-            "generations", F.coalesce(F.when(F.col("ends").isNotNull(), F.size("ends")), F.lit(0))
-        )
-        .drop("ends")
-    )
+QUEUE = ("request", "partition", "queue")
+"""What tells the queues of several requests apart."""
+_MESSAGE = (*QUEUE, "generation", "sequence")
 
 
 def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
@@ -64,7 +45,7 @@ def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
     )  # fmt: skip
     due = F.struct("step", "due_ms")
     last = [F.max(F.when(condition, transition)).alias(name) for name, condition in moments.items()]
-    about_messages = number_generations(lines).filter(F.col("sequence").isNotNull())
+    about_messages = number_generations(lines, *QUEUE).filter(F.col("sequence").isNotNull())
     return (
         about_messages.groupBy(*_MESSAGE)
         .agg(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,6 +53,7 @@ class AtOffset:
         return place_of(self)
 
 
+_TWO_NUMBERS = re.compile("[0-9]+/[0-9]+")
 Moment = AtStep | AtTime | AtOffset
 ResolvedMoment = AtStep | AtTime
 
@@ -74,10 +76,9 @@ def read_step(text: str) -> AtStep:
     Raises:
         BadMoment: the text has another form.
     """
-    parts = text.split("/")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+    if not _TWO_NUMBERS.fullmatch(text):
         raise BadMoment(f"{text!r} is not a step: use partition/step, such as 0/1234")
-    return AtStep(*map(int, parts))
+    return AtStep(*map(int, text.split("/")))
 
 
 def read_offset(text: str) -> AtOffset:
@@ -87,12 +88,11 @@ def read_offset(text: str) -> AtOffset:
         BadMoment: the text has another form.
     """
     topic, _, place = text.partition("/")
-    parts = place.split("/")
-    if not topic or len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+    if not topic or not _TWO_NUMBERS.fullmatch(place):
         raise BadMoment(
             f"{text!r} is not an offset: use topic/partition/offset, such as orders/0/1234"
         )
-    return AtOffset(topic, *map(int, parts))
+    return AtOffset(topic, *map(int, place.split("/")))
 
 
 def read_moment(text: str) -> Moment:
@@ -114,16 +114,8 @@ def until(moment: ResolvedMoment) -> Column:
     return (F.col("partition") == moment.partition) & (F.col("step") <= moment.step)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueMoment:
-    """A queue at a moment."""
-
-    queue: str
-    moment: Moment
-
-
 def resolve_moments(
-    lines: DataFrame, requests: Sequence[QueueMoment], repartition_topic: str
+    lines: DataFrame, requests: Sequence[tuple[str, Moment]], repartition_topic: str
 ) -> list[ResolvedMoment]:
     """Replace offsets by steps; other moments stay. One Spark job resolves all of them.
 
@@ -131,19 +123,14 @@ def resolve_moments(
     the last record with a line, at or before the offset, counts. In a repartitioned topic, it is
     the last record that was sent to this queue.
 
-    Args:
-        lines: result of `read_lines`.
-        requests: queues and moments.
-        repartition_topic: the application's repartition topic.
-
     Raises:
         BadMoment: no record of that partition up to that offset has a line.
     """
     found: dict[int, AtStep] = {}
     rows = [
-        (number, each.queue, f"{at.topic}/{at.partition}", at.offset)
-        for number, each in enumerate(requests)
-        if isinstance(at := each.moment, AtOffset)
+        (number, queue, f"{at.topic}/{at.partition}", at.offset)
+        for number, (queue, at) in enumerate(requests)
+        if isinstance(at, AtOffset)
     ]
     if rows:
         last = _last_steps(lines, rows, repartition_topic)
@@ -152,11 +139,10 @@ def resolve_moments(
         if number not in found:
             raise BadMoment(
                 f"there are no events of any record of that partition up to "
-                f"{requests[number].moment}; does this application read the topic?"
+                f"{requests[number][1]}; does this application read the topic?"
             )
     return [
-        found[number] if isinstance(each.moment, AtOffset) else each.moment
-        for number, each in enumerate(requests)
+        found[number] if isinstance(at, AtOffset) else at for number, (_, at) in enumerate(requests)
     ]
 
 

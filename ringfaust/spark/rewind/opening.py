@@ -79,11 +79,6 @@ def find_opening(
 
     The table must still have the day of the closing, and so all lines since. The driver gets a row
     for each of the queues and closings.
-
-    Args:
-        spark: the session.
-        root: the lake's folder or URI.
-        requests: names of queues, and moments from `resolve_moments`.
     """
     queues = {queue for queue, _ in requests}
     try:

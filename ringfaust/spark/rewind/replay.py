@@ -22,7 +22,7 @@ from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.engine import Engine
-from ringfaust.core.model import DeadReason, Delivery, EvictReason
+from ringfaust.core.model import DeadReason, Delivery, EvictReason, Message
 from ringfaust.core.state import State
 from ringfaust.errors import RingfaustError
 from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
@@ -90,9 +90,7 @@ class _Slot(NamedTuple):
 class Replay:
     """Replays the steps of one queue with changed settings.
 
-    Args:
-        settings: the queue's settings in the configuration.
-        given: the changed settings, some of CHANGEABLE; they apply to the whole history.
+    The `given` settings, some of CHANGEABLE, apply to the whole history.
     """
 
     def __init__(self, settings: Fields, given: Fields) -> None:
@@ -121,14 +119,7 @@ class Replay:
         self._out: list[Departure] = []
 
     def replay_step(self, lines: Sequence[EventLine]) -> list[Departure]:
-        """Repeat a step.
-
-        Args:
-            lines: all lines of the queue in that step.
-
-        Returns:
-            The messages that left.
-        """
+        """Repeat a step, of which these are all lines of the queue. Returns what left."""
         self._now = lines[0].time_ms
         self._step = lines[0].step
         out: list[Departure] = []
@@ -136,8 +127,8 @@ class Replay:
         if any(line.event == "deleted" for line in lines):
             self._send_command(c.DeleteQueue(_NAME))
             self._begin()
-            return out
-        self._replay_lines(lines)
+        else:
+            self._replay_lines(lines)
         return out
 
     def _replay_lines(self, lines: Sequence[EventLine]) -> None:
@@ -145,11 +136,11 @@ class Replay:
         returning: list[EventLine] = []
         done: set[type[c.Command]] = set()
         for index, line in enumerate(lines):
-            kind = _cause(line)
-            if kind and kind not in done:
-                done.add(kind)
+            cause = _cause(line, lines)
+            if cause and type(cause) not in done:
+                done.add(type(cause))
                 self._open_slots(lines[index:])
-                self._send_command(_command(kind, lines))
+                self._send_command(cause)
             if _returns_message(line):
                 returning.append(line)
                 continue
@@ -184,7 +175,9 @@ class Replay:
                 change = c.Pause if line.paused else c.Resume
                 self._send_command(change(_NAME, "dispatch"))
             case "attached" if line.consumer:
-                self._attach(line.consumer, line.priority or 0)
+                name = _replay_name(line.consumer)
+                if name not in self._queue.consumers:
+                    self._send_command(c.Attach(_NAME, name, 0, line.priority or 0))
 
     def _added(self, line: EventLine) -> None:
         assert line.sequence and line.id is not None and line.enqueued_ms is not None
@@ -265,11 +258,6 @@ class Replay:
             self._send_command(c.Detach(_NAME, _replay_name(line.consumer)))
             self._free.pop(line.consumer, None)
 
-    def _attach(self, consumer: str, priority: int) -> None:
-        name = _replay_name(consumer)
-        if name not in self._queue.consumers:
-            self._send_command(c.Attach(_NAME, name, 0, priority))
-
     @contextmanager
     def _without_dispatch(self) -> Iterator[None]:
         if "dispatch" in self._queue.paused:
@@ -289,25 +277,21 @@ class Replay:
                     number = self._free[delivery.consumer[1:]].popleft()
                     self._taken[number] = delivery
                 case e.Acked(_, delivery):
-                    self._add_departure(delivery.message.sequence, delivery.message.id, "acked")
+                    self._add_departure(delivery.message, "acked")
                 case e.Evicted(_, message, reason, _, ring_size):
-                    self._add_departure(message.sequence, message.id, "evicted", reason, ring_size)
+                    self._add_departure(message, "evicted", reason, ring_size)
                 case e.Expired(_, message):
-                    self._add_departure(message.sequence, message.id, "expired")
+                    self._add_departure(message, "expired")
                 case e.Dead(_, message, reason):
-                    self._add_departure(message.sequence, message.id, "dead", reason)
+                    self._add_departure(message, "dead", reason)
                 case e.Removed(_, message):
-                    self._add_departure(message.sequence, message.id, "removed")
+                    self._add_departure(message, "removed")
 
     def _add_departure(
-        self, sequence: int, message_id: str, event: str, reason: str = "", ring_size: int = 0
+        self, message: Message, event: str, reason: str = "", ring_size: int = 0
     ) -> None:
-        self._out.append(
-            Departure(
-                self._generation, self._step, self._now, sequence, message_id, event, str(reason),
-                ring_size,
-            )
-        )  # fmt: skip
+        place = (self._generation, self._step, self._now, message.sequence, message.id)
+        self._out.append(Departure(*place, event, str(reason), ring_size))
 
 
 def _replay_name(consumer: str) -> str:
@@ -330,20 +314,11 @@ def _frees_room(line: EventLine) -> bool:
     return _returns_message(line) or line.event == "detached"
 
 
-def _cause(line: EventLine) -> type[c.Command] | None:
+def _cause(line: EventLine, lines: Sequence[EventLine]) -> c.Command | None:
     """The command behind this line and others of its step, if it has to run only once for all."""
     if line.by == "tick" or line.command == "tick":
-        return None if line.event == "configured" else c.Sweep
+        return None if line.event == "configured" else c.Sweep()
     if line.event == "due" or line.reason == EvictReason.SCHEDULED_OVERFLOW:
-        return c.DeliverNow
-    return c.Purge if line.reason == EvictReason.PURGE else None
-
-
-def _command(kind: type[c.Command], lines: Sequence[EventLine]) -> c.Command:
-    if kind is c.Sweep:
-        return c.Sweep()
-    if kind is c.Purge:
-        return c.Purge(_NAME)
-    due = [line for line in lines if line.event == "due"]
-    overflow = [line for line in lines if line.reason == EvictReason.SCHEDULED_OVERFLOW]
-    return c.DeliverNow(_NAME, (due or overflow)[0].id or "")
+        due = next((each for each in lines if each.event == "due"), line)
+        return c.DeliverNow(_NAME, due.id or "")
+    return c.Purge(_NAME) if line.reason == EvictReason.PURGE else None

@@ -53,9 +53,10 @@ def _contents_json(contents: Contents, limit: int) -> dict[str, Any]:
         "partition": contents.partition,
         "digest": contents.digest(),
         "counts": dict(contents.counts),
-        "ready": [asdict(held) for held in islice(contents.ready, limit)],
-        "delivering": [asdict(held) for held in islice(contents.delivering, limit)],
-        "scheduled": [asdict(held) for held in islice(contents.scheduled, limit)],
+        **{
+            state: [asdict(held) for held in islice(messages, limit)]
+            for state, messages in contents.by_state().items()
+        },
     }
 
 
@@ -103,7 +104,7 @@ def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
 
 def _time(time_ms: int) -> str:
     at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03}"
+    return at.isoformat(" ", "milliseconds").removesuffix("+00:00")
 
 
 def _print_contents(console: Terminal, contents: Contents, limit: int) -> None:
@@ -111,13 +112,8 @@ def _print_contents(console: Terminal, contents: Contents, limit: int) -> None:
     console.print(f"{contents.queue}, partition {contents.partition}, after {contents.moment}")
     console.print(", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
     console.print(f"digest {contents.digest()}\n", soft_wrap=True)
-    lists = {
-        "ready": contents.ready,
-        "delivering": contents.delivering,
-        "scheduled": contents.scheduled,
-    }
     table = _table("state", "#", "id", "priority", "sent", "from", "", numbers=("#", "priority"))
-    for state, messages in lists.items():
+    for state, messages in contents.by_state().items():
         for place, held in enumerate(islice(messages, limit), 1):
             table.add_row(
                 state, str(place), held.id, str(held.priority), _time(held.enqueued_ms),

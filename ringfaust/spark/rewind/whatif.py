@@ -2,24 +2,30 @@
 
 One task gets all lines of a queue in order and replays them step by step, for all variants side by
 side. It keeps the rings in memory, never the history.
+
+Here `lines` are the result of `read_lines`, `catalog` has the settings of the queues at the
+beginning of the history, and `variants` are changed settings by name, checked by `check_changes`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType
 
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
+from ringfaust.spark.arrow import make_batch, read_rows
+from ringfaust.spark.lake.tables import columns
 from ringfaust.spark.lines import is_refusal
 from ringfaust.spark.rewind.moment import ResolvedMoment, until
 from ringfaust.spark.rewind.replay import (
@@ -43,20 +49,13 @@ NOT_REPLAYED = ("refused", "unreadable", "done")
 INCOMPLETE = "incomplete"
 """Used instead of an event if the replay had to stop; `reason` says why."""
 _BATCH_ROWS = 10_000
-DEPARTURE = StructType(
-    [
-        StructField("partition", IntegerType()),
-        StructField("queue", StringType()),
-        StructField("variant", StringType()),
-        StructField("generation", IntegerType()),
-        StructField("step", LongType()),
-        StructField("time_ms", LongType()),
-        StructField("sequence", LongType()),
-        StructField("id", StringType()),
-        StructField("event", StringType()),
-        StructField("reason", StringType()),
-        StructField("ring_size", IntegerType()),
-    ]
+DEPARTURE = columns(
+    (IntegerType(), "partition"),
+    (StringType(), "queue variant"),
+    (IntegerType(), "generation"),
+    (LongType(), "step time_ms sequence"),
+    (StringType(), "id event reason"),
+    (IntegerType(), "ring_size"),
 )
 """The columns of a departure, with the queue and the variant."""
 
@@ -113,10 +112,7 @@ def check_changes(changes: Fields) -> Fields:
 def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fields]) -> DataFrame:
     """The departures from each queue: in history, with unchanged settings, and in each variant.
 
-    Args:
-        lines: result of `read_lines` with whole queues, and `command` from `with_commands`.
-        catalog: the settings of the queues at the beginning of the history.
-        variants: changed settings by name, checked by `check_changes`.
+    The lines are of whole queues, and have `command` from `with_commands`.
 
     Returns:
         One row per departure, with `variant`.
@@ -138,9 +134,7 @@ def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fiel
 def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
     """Add `command`, for commands that the lines of a step do not identify.
 
-    Args:
-        own: the lines of the queues.
-        lines: all lines, because `done` names no queue.
+    `own` are the lines of the queues, and `lines` all, because `done` names no queue.
     """
     commands = (
         lines.filter((F.col("event") == "done") & F.col("command").isin(*COMMANDS))
@@ -155,15 +149,14 @@ def replayer(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what replays lines, queue by queue and in order, and yields their departures.
 
-    Args:
-        catalog: the settings of the queues at the beginning of the history.
-        variants: changed settings by name. The original ones are replayed, too, as `as it was`.
+    The original settings are replayed, too, as `as it was`.
     """
     given = {AS_IT_WAS: {}, **variants}
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = to_arrow_schema(DEPARTURE)
         rows: list[tuple[Any, ...]] = []
-        for (partition, queue), lines in groupby(_rows(batches), key=lambda row: row[:2]):
+        for (partition, queue), lines in groupby(read_rows(batches), key=lambda row: row[:2]):
             settings = catalog.spec(queue, {}).set_fields()
             replays = {name: Replay(settings, fields) for name, fields in given.items()}
             try:
@@ -172,27 +165,15 @@ def replayer(
                 ):
                     rows.append((partition, queue, variant, *departure))
                     if len(rows) >= _BATCH_ROWS:
-                        yield _batch(rows)
+                        yield make_batch(rows, schema)
                         rows = []
             except IncompleteHistory as error:
                 why = f"queue {queue!r}, partition {partition}: {error}"
                 missing = Departure(0, 0, 0, 0, "", INCOMPLETE, why, 0)
                 rows.append((partition, queue, HISTORY, *missing))
-        yield _batch(rows)
+        yield make_batch(rows, schema)
 
     return run
-
-
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(DEPARTURE)
-    arrow = to_arrow_schema(DEPARTURE)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, arrow.types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
 def _replayed(
@@ -233,13 +214,8 @@ def what_if(
 ) -> list[VariantResult]:
     """Replay a queue's history and compare the evictions with the real ones.
 
-    Args:
-        lines: result of `read_lines`.
-        queue: name of the queue.
-        until_then: the end of the replay; None: the whole history.
-        catalog: the settings of the queue at the beginning of the history.
-        variants: changed settings by name, checked by `check_changes`.
-        limit: maximum number of differing evictions to list per variant.
+    The replay ends with `until_then`, or with the history. For each variant at most `limit`
+    evictions that differ are listed.
 
     Returns:
         For each partition with such a queue: `history`, `as it was`, then the variants. If
@@ -261,16 +237,16 @@ def what_if(
 def _compare_with_history(
     departures: DataFrame, names: Sequence[str], queue: str, limit: int
 ) -> list[VariantResult]:
-    eviction = F.struct("step", "sequence", "id", "time_ms", "reason")
     left = departures.groupBy("partition", "variant", "event").agg(
         F.count("*").alias("messages"),
-        F.min(eviction).alias("first"),
-        F.max(eviction).alias("last"),
+        F.min(_eviction()).alias("first"),
+        F.max(_eviction()).alias("last"),
     )
-    left_rows = {(row["partition"], row["variant"], row["event"]): row for row in left.collect()}
-    for (_, _, event), row in left_rows.items():
-        if event == INCOMPLETE:
+    by_variant: defaultdict[tuple[int, str], dict[str, Row]] = defaultdict(dict)
+    for row in left.collect():
+        if row["event"] == INCOMPLETE:
             raise IncompleteHistory(row["first"]["reason"])
+        by_variant[row["partition"], row["variant"]][row["event"]] = row
     compared = _match_evictions(departures, names[1:]).persist()
     try:
         counted = compared.groupBy("partition", "variant", "how").count().collect()
@@ -279,27 +255,26 @@ def _compare_with_history(
     finally:
         compared.unpersist()
     results = []
-    for partition in sorted({row[0] for row in left_rows}):
-        for name in names:
-            here = {k[2]: row for k, row in left_rows.items() if k[:2] == (partition, name)}
-            same, spared, more = (
-                counts.get((partition, name, how), 0) for how in ("same", "spared", "more")
+    for partition, name in product(sorted({partition for partition, _ in by_variant}), names):
+        here = by_variant[partition, name]
+        same, spared, more = (
+            counts.get((partition, name, how), 0) for how in ("same", "spared", "more")
+        )
+        evicted = here.get("evicted")
+        results.append(
+            VariantResult(
+                queue,
+                partition,
+                name,
+                {event: row["messages"] for event, row in sorted(here.items())},
+                evicted["messages"] if name == HISTORY and evicted else same,
+                spared,
+                more,
+                _read_eviction(evicted["first"]) if evicted else None,
+                _read_eviction(evicted["last"]) if evicted else None,
+                named[partition, name],
             )
-            evicted = here.get("evicted")
-            results.append(
-                VariantResult(
-                    queue,
-                    partition,
-                    name,
-                    {event: row["messages"] for event, row in sorted(here.items())},
-                    evicted["messages"] if name == HISTORY and evicted else same,
-                    spared,
-                    more,
-                    _eviction(evicted["first"]) if evicted else None,
-                    _eviction(evicted["last"]) if evicted else None,
-                    named.get((partition, name), []),
-                )
-            )
+        )
     return results
 
 
@@ -309,9 +284,9 @@ def _match_evictions(departures: DataFrame, names: Sequence[str]) -> DataFrame:
     evicted = departures.filter("event = 'evicted'")
     was = evicted.filter(F.col("variant") == HISTORY).drop("variant")
     variants = F.explode(F.array(*map(F.lit, names))).alias("variant")
-    then = was.select(*key, F.struct("step", "id", "time_ms", "reason").alias("then"), variants)
+    then = was.select(*key, _eviction().alias("then"), variants)
     now = evicted.filter(F.col("variant") != HISTORY).select(
-        *key, "variant", F.struct("step", "id", "time_ms", "reason").alias("now")
+        *key, "variant", _eviction().alias("now")
     )
     how = F.when(F.col("then").isNull(), "more").when(F.col("now").isNull(), "spared")
     return then.join(now, [*key, "variant"], "full").withColumn("how", how.otherwise("same"))
@@ -319,28 +294,27 @@ def _match_evictions(departures: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def _first_differing(
     compared: DataFrame, limit: int
-) -> dict[tuple[int, str], list[tuple[str, Eviction]]]:
+) -> Mapping[tuple[int, str], list[tuple[str, Eviction]]]:
+    by_step = Window.partitionBy("partition", "variant").orderBy("at.step", "sequence")
     rows = (
         compared.filter("how <> 'same'")
         .withColumn("at", F.coalesce("now", "then"))
-        .withColumn(
-            "place",
-            F.expr(
-                "row_number() over (partition by partition, variant order by at.step, sequence)"
-            ),
-        )
+        .withColumn("place", F.row_number().over(by_step))
         .filter(F.col("place") <= limit)
         .orderBy("partition", "variant", "place")
-        .select("partition", "variant", "how", "sequence", "at")
+        .select("partition", "variant", "how", "at")
         .collect()
     )
-    named: dict[tuple[int, str], list[tuple[str, Eviction]]] = {}
+    named: defaultdict[tuple[int, str], list[tuple[str, Eviction]]] = defaultdict(list)
     for row in rows:
-        at = row["at"]
-        eviction = Eviction(at["id"], row["sequence"], at["step"], at["time_ms"], at["reason"])
-        named.setdefault((row["partition"], row["variant"]), []).append((row["how"], eviction))
+        named[row["partition"], row["variant"]].append((row["how"], _read_eviction(row["at"])))
     return named
 
 
-def _eviction(row: Any) -> Eviction:
-    return Eviction(row["id"], row["sequence"], row["step"], row["time_ms"], row["reason"])
+def _eviction() -> Column:
+    """The fields of an `Eviction`; the first one is the least."""
+    return F.struct("step", "sequence", "id", "time_ms", "reason")
+
+
+def _read_eviction(row: Row) -> Eviction:
+    return Eviction(**row.asDict())

@@ -88,12 +88,6 @@ def check_topics_read(
 
     Spark ties the state to the topics: it can go on with others only in a new checkpoint.
 
-    Args:
-        spark: the session.
-        checkpoint: folder or URI.
-        direct: topics that are read without repartitioning.
-        repartitioned: all others.
-
     Raises:
         WrongCheckpoint: it does not; the text says how to go on.
     """
@@ -143,12 +137,7 @@ def record_start(
 ) -> list[JobStart]:
     """Record where the topics end now, and the configuration.
 
-    Args:
-        spark: the session.
-        checkpoint: folder or URI.
-        worker: brokers, and the configuration of this run.
-        used: the configuration of this run.
-        topics: control, and the producers' topics that need no repartitioning.
+    `topics` are control, and the producers' topics that need no repartitioning.
 
     Returns:
         This start and the earlier ones that are still needed, oldest first.

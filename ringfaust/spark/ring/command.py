@@ -56,19 +56,7 @@ _LONG_MS = 24 * 3_600_000
 
 
 class OldSpark(RingfaustError):
-    """This version of Spark cannot keep the rings' state.
-
-    Attributes:
-        version: the cluster's or the installed one.
-    """
-
-    def __init__(self, version: str) -> None:
-        minimum = ".".join(map(str, _MIN_SPARK))
-        super().__init__(
-            f"Spark {version} may truncate a large piece of state when it reads it, and end the "
-            f"job (SPARK-53870): use Spark {minimum} or newer"
-        )
-        self.version = version
+    """This version of Spark cannot keep the rings' state."""
 
 
 def refuse_old_spark(version: str) -> None:
@@ -78,20 +66,17 @@ def refuse_old_spark(version: str) -> None:
         OldSpark: it is older than 4.0.2.
     """
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _MIN_SPARK:
-        raise OldSpark(version)
+        minimum = ".".join(map(str, _MIN_SPARK))
+        raise OldSpark(
+            f"Spark {version} may truncate a large piece of state when it reads it, and end the "
+            f"job (SPARK-53870): use Spark {minimum} or newer"
+        )
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    settings: RingOptions,
-) -> str:
+def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> str:
     """Run the rings until SIGTERM or SIGINT.
 
-    Args:
-        worker: names brokers and topics.
-        queues: queues.yaml; what was applied takes its place (R128).
-        settings: of the job.
+    What was applied takes the place of queues.yaml (R128).
 
     Returns:
         A sentence about what the job did.

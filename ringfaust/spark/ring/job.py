@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 import pandas as pd
@@ -17,12 +17,13 @@ from ringfaust.config.applied import InUse
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route, RouteTemplate
-from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.kafka import queue_name, stream_topics
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig, batch_rules
 from ringfaust.spark.ring.monitor import OBSERVED
 from ringfaust.spark.ring.operator import OUTPUT, RingOperator
 from ringfaust.spark.ring.writer import COUNTS, OutputTarget
+from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import COLUMN_PRUNING
 
 SESSION_SETTINGS = {
@@ -36,31 +37,6 @@ SESSION_SETTINGS = {
 """Settings that the session of a ring job must be opened with."""
 SHUFFLE_KEY = "seat"
 """Column that the job groups by. Checkpoints contain this name, so it never changes."""
-_CANDIDATES = 50
-"""Numbers tried as shuffle keys, per partition."""
-
-
-def shuffle_keys(spark: SparkSession, partitions: int, tasks: int) -> list[int]:
-    """A group key for each partition, such that every task gets equally many partitions.
-
-    Spark assigns groups to tasks by a hash of their key. With the partition number as the key some
-    tasks would get three partitions and others none. So each partition takes the next number whose
-    hash falls to the wanted task.
-    """
-    numbers = spark.range(_CANDIDATES * partitions).select(F.col("id").cast("int"))
-    hashed = numbers.select("id", F.pmod(F.hash("id"), F.lit(tasks)).alias("task")).collect()
-    free: dict[int, list[int]] = {}
-    for number, task in hashed:
-        free.setdefault(task, []).append(number)
-    return [free[partition % tasks][partition // tasks] for partition in range(partitions)]
-
-
-def shuffle_key_of(keys: Sequence[int], partition: str) -> Column:
-    """The group key of the partition that a column names.
-
-    The keys are a text, because an array of literals would be an expression for each partition.
-    """
-    return F.get(F.split(F.lit(" ".join(map(str, keys))), " ").cast("array<int>"), partition)
 
 
 def start_job(
@@ -76,16 +52,8 @@ def start_job(
 ) -> StreamingQuery:
     """Start the rings.
 
-    Args:
-        spark: opened with `SESSION_SETTINGS`.
-        worker: names brokers and topics.
-        used: routes and queues.
-        settings: of this job.
-        starts: this start and earlier ones, oldest first.
-        target: where the outputs go.
-        state: initial rows, from a worker's changelog (queue_partition, row_key, row_value).
-        offsets: where a job without a checkpoint begins, by topic and partition; -2 is the
-            earliest offset.
+    `state` has initial rows, from a worker's changelog (queue_partition, row_key, row_value), and
+    `offsets` say where a job without a checkpoint begins; -2 is the earliest offset.
 
     Returns:
         The running query.
@@ -194,27 +162,7 @@ def _queue_partition(routes: list[Route], partitions: int) -> Column:
         by_name = cache(lambda name: partition_of(name, partitions))
         return names.map(by_name, na_action="ignore")
 
-    queue = F.coalesce(*(F.when(F.col("topic") == r.topic, _queue_name(r)) for r in routes))
+    names = {route.topic: queue_name(RouteTemplate(route.queue)) for route in routes}
+    queue = F.coalesce(*(F.when(F.col("topic") == topic, name) for topic, name in names.items()))
     own = F.col("partition") % partitions
     return F.coalesce(of_queue(queue), own).cast("int")
-
-
-def _queue_name(route: Route) -> Column:
-    """The queue that a route's template names; null if the record lacks a part of it."""
-    template = RouteTemplate(route.queue)
-    columns = [F.lit(template.texts[0])]
-    for part, text in zip(template.parts, template.texts[1:], strict=True):
-        columns += [_part(part), F.lit(text)]
-    return F.concat(*columns)
-
-
-def _part(part: str) -> Column:
-    if part in ("topic", "key"):
-        return F.col(part).cast("string")
-    return _header(part.removeprefix("header:"))
-
-
-def _header(name: str) -> Column:
-    """A header's value. Of several with the same name the last one counts, as in the processor."""
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.get(found, F.size(found) - 1)["value"].cast("string")

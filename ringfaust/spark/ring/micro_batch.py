@@ -49,11 +49,8 @@ def batch_rules(
 ) -> BatchRules:
     """The rules that follow from a configuration.
 
-    Args:
-        worker: worker.yaml.
-        queues: the configuration in use, which has the routes.
-        first: the configuration before any was applied, of partitions that have kept nothing
-            (R128); None: `queues`.
+    `first` is the configuration before any was applied, of partitions that have kept nothing
+    (R128); None: `queues`.
     """
     first = first or queues
     direct, repartitioned = queues.split_routes(worker.partitions)
@@ -143,13 +140,8 @@ class OperatorConfig:
 class MicroBatch(Generic[Buffer]):
     """A micro-batch: call `run` once, then `close`.
 
-    Args:
-        config: shared by all partitions.
-        partition: the partition it processes.
-        store: the partition's state.
-        now_ms: the batch's time in ms since 1970; a repeated batch has the same.
-        batch: the batch's number; a repeated batch has the same.
-        new_buffer: returns an empty buffer for the records of one topic.
+    A repeated batch has the same number, and the same time in ms since 1970. `new_buffer` returns
+    an empty buffer for the records of one topic.
     """
 
     def __init__(

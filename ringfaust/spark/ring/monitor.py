@@ -62,9 +62,8 @@ def _lag(source: dict[str, Any]) -> int:
 class JobMonitor:
     """Follows the micro-batches of one run.
 
-    Args:
-        worker: `web` says whether and where Prometheus reads, `log_format: json` asks for a line
-            on stderr for each micro-batch with records.
+    worker.yaml says whether and where Prometheus reads (`web`), and whether to write a line on
+    stderr for each micro-batch with records (`log_format: json`).
     """
 
     def __init__(self, worker: WorkerConfig) -> None:

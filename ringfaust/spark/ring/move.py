@@ -43,20 +43,15 @@ from ringfaust.protocol.stored_rows import (
 from ringfaust.spark.checkpoints import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.checkpoint import read_identity, read_topic_ids
-from ringfaust.spark.ring.job import (
-    SHUFFLE_KEY,
-    direct_topics,
-    repartitioned_routes,
-    shuffle_key_of,
-    shuffle_keys,
-)
+from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
 from ringfaust.spark.ring.offsets import log_ends, record_ends
 from ringfaust.spark.ring.operator import STATE_VARIABLE
 from ringfaust.spark.ring.ownership import other_job, release_rings, rings_owners
 from ringfaust.spark.ring.pages import rows_of
 from ringfaust.spark.ring.writer import OutputTarget, give_up_outputs, wrote_last
-from ringfaust.spark.topic_ids import RecreatedTopic, current_ids, refuse_recreated
+from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
+from ringfaust.spark.topic_ids import current_ids, refuse_recreated
 
 _EARLIEST = -2
 _START_WORKERS = (
@@ -134,10 +129,8 @@ async def _refuse_recreated(worker: WorkerConfig, known: Mapping[str, str]) -> N
     Raises:
         CannotMove: they do not.
     """
-    try:
-        refuse_recreated(known, await current_ids(worker, known), "the worker", _START_WORKERS)
-    except RecreatedTopic as error:
-        raise CannotMove(str(error)) from error
+    found = await current_ids(worker, known)
+    refuse_recreated(known, found, "the worker", _START_WORKERS, CannotMove)
 
 
 async def _repartitioned_offsets(
@@ -305,9 +298,8 @@ def _write_changelogs(
 class _Changelog:
     """The new rows of one partition, read while they are written.
 
-    Args:
-        rows: first the keys of the old rows, then the pages.
-        ids: by topic, the id of the one that the job has read (R111).
+    The rows are first the keys of the old rows, then the pages. `ids` are those of the topics that
+    the job has read (R111).
     """
 
     def __init__(self, rows: Iterator[Row], ids: Mapping[str, str]) -> None:
@@ -364,10 +356,10 @@ async def _commit_repartitioned(
     worker: WorkerConfig, offsets: Mapping[str, Mapping[str, int]], ids: Mapping[str, str]
 ) -> None:
     """Commit where the worker continues with the topics that it repartitions."""
-    for topic, partition, at in _flat(offsets):
-        name = repartition_transactional_id(worker.application, topic, partition)
+    for topic, number, at in ((topic, int(n), of[n]) for topic, of in offsets.items() for n in of):
+        name = repartition_transactional_id(worker.application, topic, number)
         committer = TransactionalProducer(
-            worker.application, partition, {}, worker.client_options(), name
+            worker.application, number, {}, worker.client_options(), name
         )
         await committer.start()
         try:
@@ -375,9 +367,3 @@ async def _commit_repartitioned(
             await committer.commit({}, [], {topic: at}, metadata)
         finally:
             await committer.stop()
-
-
-def _flat(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, int, int]]:
-    for topic, of in offsets.items():
-        for partition, at in of.items():
-            yield topic, int(partition), at

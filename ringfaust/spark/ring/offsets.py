@@ -9,15 +9,13 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
-from ringfaust.kafka.reader import last_record
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.kafka.reader import last_record, reader_of
 
 log = logging.getLogger(__name__)
 
@@ -29,30 +27,22 @@ async def record_ends(
     client: Mapping[str, Any], topics: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """By topic and partition, one past the last committed record. Empty partitions are left out."""
-    consumer = AIOKafkaConsumer(*topics, **client, isolation_level="read_committed")
-    await consumer.start()
-    try:
+    found: dict[str, dict[int, int]] = {}
+    async with reader_of(client, topics) as consumer:
         tps = list(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
-        found: dict[str, dict[int, int]] = {}
         for tp in tps:
             last = await last_record(consumer, tp, begins[tp], ends[tp])
             if last is not None:
                 found.setdefault(tp.topic, {})[tp.partition] = int(last.offset) + 1
-        return found
-    finally:
-        await stop_client(consumer)
+    return found
 
 
 async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
     """By topic and partition, the end of the committed log, transaction markers included."""
-    consumer = AIOKafkaConsumer(*topics, **client, isolation_level="read_committed")
-    await consumer.start()
-    try:
+    async with reader_of(client, topics) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-    finally:
-        await stop_client(consumer)
     found: dict[str, dict[int, int]] = {}
     for tp, end in ends.items():
         found.setdefault(tp.topic, {})[tp.partition] = end
@@ -64,10 +54,6 @@ class ReadOffsets:
 
     The offsets of repartitioned topics are committed here, for tools that show lag. Those of other
     topics are committed with the outputs.
-
-    Args:
-        worker: names brokers and application.
-        repartitioned: the topics whose records the shuffle brings to their partitions.
     """
 
     def __init__(self, worker: WorkerConfig, repartitioned: Collection[str]) -> None:

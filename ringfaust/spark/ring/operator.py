@@ -62,13 +62,7 @@ class _StatePages:
 
 
 class RingOperator(StatefulProcessor):
-    """Processes the partitions of a task; Spark calls its methods.
-
-    Args:
-        config: shared by all partitions.
-        target: where the outputs go.
-        shuffle_keys: the group key of each partition.
-    """
+    """Processes the partitions of a task; Spark calls its methods."""
 
     def __init__(
         self, config: OperatorConfig, target: OutputTarget, shuffle_keys: Sequence[int]

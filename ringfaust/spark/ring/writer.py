@@ -132,12 +132,7 @@ def _read_note(committed: OffsetAndMetadata) -> tuple[str, Place]:
 
 
 class RingWriter:
-    """Writes the outputs of one task; call `close` at its end.
-
-    Args:
-        target: where to write.
-        task: number of the task.
-    """
+    """Writes the outputs of one task; call `close` at its end."""
 
     def __init__(self, target: OutputTarget, task: int) -> None:
         self._target = target
@@ -209,9 +204,7 @@ def new_batches() -> RecordBatches:
 async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
     """Make a checkpoint the only one whose job may write.
 
-    Args:
-        target: where its job writes.
-        has_begun: whether a job with this checkpoint has written before.
+    `has_begun` says whether a job with this checkpoint has written before.
 
     Raises:
         OtherCheckpoint: it has begun, and another one was used since; or another job is running.
@@ -241,9 +234,7 @@ async def give_up_outputs(target: OutputTarget) -> None:
 async def wrote_last(target: OutputTarget, *, moved: bool = False) -> bool:
     """Whether the job of this checkpoint was the last one that might write.
 
-    Args:
-        target: where it writes.
-        moved: also if `give_up_outputs` was called since.
+    With `moved` this is also true if `give_up_outputs` was called since.
     """
     committed = await _committed(target)
     mine = {target.query, _moved(target.query)} if moved else {target.query}

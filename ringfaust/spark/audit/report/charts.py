@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -145,28 +145,19 @@ def png(chart: Chart, theme: Theme) -> bytes:
 
 def _depth(axes: Axes, theme: Theme, figures: Figures) -> None:
     depth = figures.depth
-    or_none = [name for name in depth.columns if depth[name].any()] or ["ready"]
-    axes.stackplot(
-        _times(depth.index), [_to_end(depth[name]) for name in or_none], labels=or_none,
-        colors=theme.series, linewidth=0, step="post",
-    )  # fmt: skip
-    _over_time(axes, figures)
+    shown = depth[[name for name in depth.columns if depth[name].any()] or ["ready"]]
+    _over_time(axes, figures, shown, list(shown.columns), theme.series)
     axes.set_ylabel("messages")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     _legend(axes, theme)
 
 
 def _evictions(axes: Axes, theme: Theme, figures: Figures) -> None:
-    rates = figures.evictions
-    or_none = [index for index in range(rates.shape[1]) if rates.iloc[:, index].any()]
-    labels = [_name(rates.columns[index]) for index in or_none]
+    rates = figures.evictions.loc[:, figures.evictions.any().to_numpy()]
+    labels = list(map(_name, rates.columns))
     colours = [theme.others if label == _OTHERS else theme.series[i % len(theme.series)]
                for i, label in enumerate(labels)]  # fmt: skip
-    axes.stackplot(
-        _times(rates.index), [_to_end(rates.iloc[:, index]) for index in or_none], labels=labels,
-        colors=colours, linewidth=0, step="post",
-    )  # fmt: skip
-    _over_time(axes, figures)
+    _over_time(axes, figures, rates, labels, colours)
     axes.set_ylabel("evictions per second")
     _legend(axes, theme)
 
@@ -233,17 +224,19 @@ def _handovers(axes: Axes, theme: Theme, figures: Figures) -> None:
 # --- shared parts -------------------------------------------------------------------------------
 
 
-def _times(index: pd.Index) -> Any:
+def _over_time(
+    axes: Axes,
+    figures: Figures,
+    values: pd.DataFrame,
+    labels: Sequence[str],
+    colours: Sequence[str],
+) -> None:
+    """Stack columns. The last row is repeated, so that the last step is drawn with its width."""
+    index = values.index
     step = index[1] - index[0] if len(index) > 1 else 1
-    return [datetime.fromtimestamp(ms / 1000, UTC) for ms in (*index, index[-1] + step)]
-
-
-def _to_end(values: pd.Series) -> Any:
-    """Repeat the last value, so that the last step is drawn with its width."""
-    return [*values, values.iloc[-1]]
-
-
-def _over_time(axes: Axes, figures: Figures) -> None:
+    times: Any = [datetime.fromtimestamp(ms / 1000, UTC) for ms in (*index, index[-1] + step)]
+    heights = [[*column, column.iloc[-1]] for _, column in values.items()]
+    axes.stackplot(times, heights, labels=labels, colors=colours, linewidth=0, step="post")
     locator = mdates.AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(_clock(figures.end_ms - figures.begin_ms))

@@ -60,12 +60,7 @@ class Figures:
 
 
 def figures(verdict: Verdict, top: int = TOP) -> Figures:
-    """Aggregate the data of the charts.
-
-    Args:
-        verdict: the audit's result.
-        top: number of queues to name.
-    """
+    """Aggregate the data of the charts, which name the `top` queues."""
     events = message_events(verdict.events)
     span = events.agg(F.min("time_ms"), F.max("time_ms")).first()
     begin_ms, end_ms = (span[0], span[1]) if span and span[0] is not None else (0, 0)

@@ -24,10 +24,7 @@ _MAX_FINDINGS = 50
 def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
     """Write report.html and each chart as PNG for light and dark pages.
 
-    Args:
-        folder: created if missing; existing files of these names are replaced.
-        application: the name of the audited application.
-        verdict: the audit's result.
+    The folder is created if it is missing. Existing files of these names are replaced.
 
     Returns:
         The path of the page.
@@ -42,6 +39,7 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
             (folder / f"{chart.name}-{theme.name}.png").write_bytes(picture)
             sources[theme.name] = "data:image/png;base64," + b64encode(picture).decode()
         pictures.append({"title": chart.title, "caption": chart.caption, **sources})
+    found = by_severity(verdict).limit(_MAX_FINDINGS)
     # Producers choose queue names and ids, so everything is escaped.
     environment = Environment(
         loader=PackageLoader("ringfaust.spark.audit.report", "."),
@@ -64,7 +62,7 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
         queues=top_queues(verdict, _MAX_QUEUES),
         pictures=pictures,
         windows=_windows(verdict),
-        findings=_findings(verdict),
+        findings=[describe(row.asDict()) for row in found.collect()],
         more_findings=max(0, sum(verdict.kinds.values()) - _MAX_FINDINGS),
     )
     path = folder / "report.html"
@@ -74,10 +72,6 @@ def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
 
 def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _findings(verdict: Verdict) -> list[str]:
-    return [describe(row.asDict()) for row in by_severity(verdict).limit(_MAX_FINDINGS).collect()]
 
 
 def _windows(verdict: Verdict) -> list[dict[str, object]]:
