@@ -36,7 +36,7 @@ def app(
 
 
 def told(app: Application, *arguments: str) -> str:
-    done = app.run(*arguments, "--config", app.config_dir)
+    done = app.run_inside(*arguments, "--config", app.config_dir)
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 
@@ -90,21 +90,21 @@ async def test_both_queues_of_a_key_in_two_partitions_are_shown(app: Application
     assert [row["counts"]["ready"] for row in rows] == [0, 0]
 
 
-@pytest.mark.parametrize("timestamp_ms", [0, 1_700_000])
-async def test_a_key_is_traced_although_its_producer_has_a_wrong_clock(
-    app: Application, timestamp_ms: int
-) -> None:
+async def test_a_key_is_traced_although_its_producer_has_a_wrong_clock(app: Application) -> None:
     """Case C3 of issue 38: the time of the record was in seconds in place of milliseconds."""
     forever = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
     await create_input(app, forever)  # a broker may delete at once what is dated 1970
     app.new_worker()
     topic = app.inputs[0]
     async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
-        await producer.send_and_wait(
-            topic, b"x", KEY.encode(), partition=HOME, timestamp_ms=timestamp_ms
-        )
-    await until_ready(app, HOME, 1)
-    assert f"from {topic}/{HOME}/0 " in told(app, "trace", "--key", KEY)
+        for timestamp_ms in (0, 1_700_000):
+            await producer.send_and_wait(
+                topic, b"x", KEY.encode(), partition=HOME, timestamp_ms=timestamp_ms
+            )
+    await until_ready(app, HOME, 2)
+    traced = told(app, "trace", "--key", KEY)
+    assert f"from {topic}/{HOME}/0 " in traced
+    assert f"from {topic}/{HOME}/1 " in traced
 
 
 async def test_a_worker_says_that_gaps_in_a_compacted_topic_are_not_reported(

@@ -45,7 +45,7 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
 
 
 def redrive(app: Application, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return app.run(role, "redrive", "--yes", "--config", app.config_dir, *arguments)
+    return app.run_inside(role, "redrive", "--yes", "--config", app.config_dir, *arguments)
 
 
 async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None:
@@ -79,7 +79,7 @@ async def test_an_evicted_message_comes_back_unchanged(app: Application) -> None
         to_other = ("dead", "--to", "other", "--id", "A")
         assert "1 message sent before; --again" in redrive(app, *to_other).stdout
         old_name = ("redrive", "--config", app.config_dir, "--from", *to_other, "--again")
-        assert app.run(*old_name).returncode == 0
+        assert app.run_inside(*old_name).returncode == 0
         await client.until_ready("other", "A")
         await balanced(app, client, "q", "other")
 
@@ -95,7 +95,7 @@ async def test_a_message_is_sent_by_the_routes_in_use_not_by_those_of_the_file(
         route = {"topic": f"late-{app.inputs[0]}", "queue": "{header:to}", "hop": "never"}
         app.write("queues.yaml", {"routes": [route], "queues": {"q": {"ring_size": 2}}})
         for arguments in (("topics", "create"), ("apply", "--yes")):
-            done = app.run(*arguments, "--config", app.config_dir)
+            done = app.run_inside(*arguments, "--config", app.config_dir)
             assert done.returncode == 0, done.stderr
         (app.config_dir / "queues.yaml").write_text(file)
         assert redrive(app, "evicted", "--to", "q", "--id", "A").returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,23 +48,23 @@ async def fill(client: Client, into: str, letter: str) -> list[str]:
     return ids[KEPT:]
 
 
-@pytest.mark.parametrize("damage", [delete_a_table, shorten_the_manifest, delete_current])
-async def test_a_damaged_database_is_set_aside_and_rebuilt(
-    app: Application, damage: Callable[[Path], None]
-) -> None:
+async def test_a_damaged_database_is_set_aside_and_rebuilt(app: Application) -> None:
     worker = app.new_worker()
     async with client_of(app) as client:
         held = await fill(client, app.inputs[0], "a")
-        worker.stop()
-        worker.start()  # RocksDB writes its log to a table when it is opened again
-        await client.until_ready("q", *held)
-        worker.kill()
-        damage(partition_folder(worker))
-        worker.start()
-        await client.until_ready("q", *held)
-        assert worker.log_text().count("was set aside as partition-0.set-aside-") == 1
+        damages = (delete_a_table, shorten_the_manifest, delete_current)
+        for number, damage in enumerate(damages, 1):
+            worker.stop()
+            worker.start()  # RocksDB writes its log to a table when it is opened again
+            await client.until_ready("q", *held)
+            worker.kill()
+            damage(partition_folder(worker))
+            worker.start()
+            await client.until_ready("q", *held)
+            text = "was set aside as partition-0.set-aside-"
+            assert worker.log_text().count(text) == number, damage
+            held = await fill(client, app.inputs[0], "bcd"[number - 1])
         assert "Traceback" not in worker.log_text()
-        await fill(client, app.inputs[0], "b")
         await all_came_once(app, client, "q")
 
 

@@ -34,8 +34,6 @@ UNITS = (
     "worker/faust/test_group",
     "worker/faust/test_membership",
     "worker/faust/test_shares",
-    "sim/test_routes",
-    "sim/test_stops",
     "worker/partition/test_gone_topics",
     "worker/partition/test_other_routes",
     "worker/partition/test_route_changes",
@@ -44,6 +42,8 @@ UNITS = (
     "worker/store/test_data_dir",
     "worker/test_failover",
     "worker/partition/test_task",
+    "sim/test_routes",
+    "sim/test_stops",
 )
 
 

@@ -118,11 +118,10 @@ def test_bronze_may_be_compacted_before_it_is_read(lake: Lake) -> None:
     assert "\n".join(lake.raw()).encode() == b"\n".join(values)
 
 
-@pytest.mark.parametrize("name", ["a b é", "a%c5"])
 def test_the_path_of_a_lake_may_have_special_characters(
-    spark: SparkSession, tmp_path: Path, name: str, empty: Path
+    spark: SparkSession, tmp_path: Path, empty: Path
 ) -> None:
-    lake = Lake(spark, tmp_path / name, empty)
+    lake = Lake(spark, tmp_path / "a b é %c5", empty)
     values = _values(6)[0]
     lake.put(0, {0: values})
     lake.write(0)

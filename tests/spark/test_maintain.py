@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 FIRST_DAY = date(2025, 10, 9)
 FIRST_MS = 1_760_000_030_000
 QUEUES = 2_000
-BATCHES = 6
+BATCHES = 4
 COMPARED = ("transitions", "messages_now", "deliveries_now", "queue_minutes", "queues")
 
 

@@ -6,6 +6,7 @@ import json
 import random
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +26,10 @@ from tests.spark.batched_lake import BatchedLake
 from tests.spark.rewind_log import DAY_MS, QUEUES, RecordedHistory
 
 DAYS, A_DAY, A_BATCH = 3, 400, 200
+STARTS = (0, *range(A_DAY, DAYS * A_DAY, A_BATCH))
+"""The first command of each batch: the first day is one batch, the others are two."""
+CLOSINGS = [STARTS.index(day * A_DAY) for day in range(1, DAYS)]
+"""The batches that close a day."""
 
 
 def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
@@ -42,8 +47,8 @@ def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
         write(queries, batch)
 
     with patch.object(counts, "write", fail_once):
-        for start in range(0, DAYS * A_DAY, A_BATCH):
-            batches = recorded.batches[start : start + A_BATCH]
+        for start, end in pairwise((*STARTS, DAYS * A_DAY)):
+            batches = recorded.batches[start:end]
             values = ["\n".join(lines).encode() for lines in batches if lines]
             lake.write(values, 1_000 + start // A_DAY * DAY_MS)
             for _ in range(2):
@@ -87,14 +92,16 @@ def test_each_closing_has_the_counts_of_the_queues(
 def test_the_contents_after_a_closing_equal_those_of_the_core(
     lake: BatchedLake, recorded: RecordedHistory
 ) -> None:
-    batches = set()
-    for queue, step in random.Random(3).sample(_later(recorded), 12):
-        asked = [(queue, AtStep(0, step))]
+    later, second = _later(recorded), recorded.steps[2 * A_DAY + A_BATCH]
+    batches = []
+    for days in ([at for at in later if at[1] < second], [at for at in later if at[1] > second]):
+        chosen = random.Random(3).sample(days, 12)
+        asked = [(queue, AtStep(0, step)) for queue, step in chosen]
         opening = find_opening(lake.spark, lake.root, asked)
-        ((contents,),) = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
-        assert contents.answer() == recorded.held[queue, step]
-        batches |= {row["batch"] for row in opening.rows}
-    assert len(batches) == DAYS - 1
+        found = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
+        assert [contents.answer() for (contents,) in found] == [recorded.held[at] for at in chosen]
+        batches += {row["batch"] for row in opening.rows}
+    assert batches == CLOSINGS
 
 
 def test_several_queues_at_a_time_have_one_opening(
@@ -103,7 +110,7 @@ def test_several_queues_at_a_time_have_one_opening(
     time_ms = sorted(recorded.steps_until)[-5]
     asked = [(queue, AtTime(time_ms)) for queue in QUEUES]
     opening = find_opening(lake.spark, lake.root, asked)
-    assert {row["batch"] for row in opening.rows} == {(DAYS - 1) * A_DAY // A_BATCH}
+    assert {row["batch"] for row in opening.rows} == {CLOSINGS[-1]}
     found = read_contents(lines_from(lake.spark, lake.root, opening), asked, opening)
     step = recorded.steps_until[time_ms]
     assert [one.answer() for (one,) in found] == [recorded.held[queue, step] for queue in QUEUES]

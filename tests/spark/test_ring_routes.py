@@ -58,6 +58,8 @@ def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
     assert all(each in shown for each in remedy)
 
     # What it says can be carried out.
+    harness.send(PIECE, PIECE)
+    harness.command("r.1", type="list", reply="asked", limit=1000)
     folders = ["--config", str(tmp_path), "--checkpoint"]
     for command in (
         ["move-to-worker", *folders, checkpoint],
@@ -65,9 +67,6 @@ def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
     ):
         done = run_command(spark, "spark", *command)
         assert done.exit_code == 0, done.output
-    harness.send(PIECE, PIECE)
-    harness.command("r.1", type="list", reply="asked", limit=1000)
-    run(spark, "spark", "ring", *folders, new, "--once")
     assert added(harness) == 2 * PIECE * RINGS
     (answer,) = [json.loads(each.value)["answer"] for each in harness.read(Role.REPLIES)]
     assert len(answer["ready"]) == 2 * PIECE
@@ -80,29 +79,22 @@ def test_a_job_whose_route_is_repartitioned_from_now_on_says_so(
     harness = RingHarness(tmp_path, broker.bootstrap_servers, "moved")
     run(spark, *harness.arguments("--once"))
     config = tmp_path / "queues.yaml"
-    config.write_text(config.read_text().replace("hop: auto", "hop: always"))
+    text = config.read_text()
+    config.write_text(text.replace("hop: auto", "hop: always"))
     refused = run_command(spark, *harness.arguments("--once"))
     assert refused.exit_code == 2
     shown = " ".join(refused.stderr.split())
     assert "has read moved.sent, whose hop was changed" in shown
     assert "Start a worker in between, which says whether queues would move" in shown
 
-
-@pytest.mark.kafka
-def test_a_job_that_gets_its_first_repartitioned_route_says_so(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    harness = RingHarness(tmp_path, broker.bootstrap_servers, "first")
-    run(spark, *harness.arguments("--once"))
-    config = tmp_path / "queues.yaml"
-    more = "routes: [{topic: first.too, queue: other, hop: always}, "
-    text = config.read_text().replace("routes: [", more)
+    # Or its first repartitioned route is a new one.
+    text = text.replace("routes: [", "routes: [{topic: moved.too, queue: other, hop: always}, ")
     config.write_text(text.replace("queues: {", "queues: {other: {}, "))
     asyncio.run(create_topics(*load(tmp_path)))
     refused = run_command(spark, *harness.arguments("--once"))
     assert refused.exit_code == 2
     shown = " ".join(refused.stderr.split())
-    assert "has read no topic that is repartitioned, as first.too is" in shown
+    assert "has read no topic that is repartitioned, as moved.too is" in shown
 
 
 def recreate(harness: RingHarness) -> tuple[str, str]:

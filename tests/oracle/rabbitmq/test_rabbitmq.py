@@ -44,7 +44,7 @@ def test_what_is_imported_answers_like_rabbitmq(broker: Broker) -> None:
     tally: Tally = Counter()
     wanted = (*KINDS, "maxlen", "rejected", "expired", "refused")
     for seed in range(60):
-        if seed >= 20 and all(tally[kind] for kind in wanted):
+        if seed >= 10 and all(tally[kind] for kind in wanted):
             break  # what is met depends a little on how fast RabbitMQ is
         difference = play(broker, seed, LENGTH, tally)
         assert difference is None, f"make oracle-rabbitmq RUNS=1 SEED={seed}\n{difference}"
