@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.kafka.admin import Brokers, open_admin
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.kafka.reader import subscribed_reader
 
 _SHORT = 0.25
 _FETCH_MS = 2_000
@@ -46,7 +45,7 @@ async def unread(brokers: Brokers, topics: Collection[str], read: Read) -> dict[
     Raises:
         KafkaError: a request failed.
     """
-    async with _consumer(brokers, topics) as consumer:
+    async with subscribed_reader(brokers.client_options, topics) as consumer:
         found = dict.fromkeys(topics, 0)
         for tp, (first, end) in (await _unread(consumer, read)).items():
             found[tp.topic] += end - first
@@ -70,7 +69,7 @@ async def time_left(brokers: Brokers, topics: Collection[str], read: Read) -> di
         if (kept := about.settings.get("retention.ms", "-1")) != "-1"
     }
     found: dict[str, TimeLeft] = {}
-    async with _consumer(brokers, topics) as consumer:
+    async with subscribed_reader(brokers.client_options, topics) as consumer:
         for tp, (first, _) in (await _unread(consumer, read)).items():
             if tp.topic not in retention:
                 continue
@@ -80,16 +79,6 @@ async def time_left(brokers: Brokers, topics: Collection[str], read: Read) -> di
                 left = TimeLeft(record.timestamp / 1000 + kept_s - time.time(), kept_s)
                 found[tp.topic] = min(left, found.get(tp.topic, left))
     return found
-
-
-@asynccontextmanager
-async def _consumer(brokers: Brokers, topics: Collection[str]) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(*topics, **brokers.client_options, isolation_level="read_committed")
-    try:
-        await consumer.start()
-        yield consumer
-    finally:
-        await stop_client(consumer)
 
 
 async def _unread(consumer: AIOKafkaConsumer, read: Read) -> dict[TopicPartition, tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
@@ -10,7 +11,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected
 
 TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""
@@ -34,16 +35,10 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
             f"these topics do not exist: {', '.join(missing)}; `ringfaust topics plan` lists the "
             "topics an application needs"
         )
-    consumer = AIOKafkaConsumer(*topics, **worker.client_options())
-    try:
-        await consumer.start()
+    async with _consumer(worker, topics) as consumer:
         tps = sorted(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
-    except KafkaError as error:
-        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
-    finally:
-        await stop_client(consumer)
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}
 
 
@@ -60,18 +55,23 @@ async def offsets_at(
     Raises:
         CannotAudit: no broker answers the question.
     """
-    consumer = AIOKafkaConsumer(*topics, **worker.client_options())
-    try:
-        await consumer.start()
+    async with _consumer(worker, topics) as consumer:
         tps = sorted(consumer.assignment())
         ends = await consumer.end_offsets(tps)
         found = await consumer.offsets_for_times(dict.fromkeys(tps, time_ms))
-    except KafkaError as error:
-        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
-    finally:
-        await stop_client(consumer)
     first = {tp: found[tp].offset if found.get(tp) else ends[tp] for tp in tps}
     return {(tp.topic, tp.partition): offset for tp, offset in first.items()}
+
+
+@asynccontextmanager
+async def _consumer(
+    worker: WorkerConfig, topics: Collection[str]
+) -> AsyncIterator[AIOKafkaConsumer]:
+    try:
+        async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
+            yield consumer
+    except KafkaError as error:
+        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
 
 
 def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:

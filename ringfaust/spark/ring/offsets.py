@@ -9,15 +9,13 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
-from ringfaust.kafka.reader import last_record
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.kafka.reader import last_record, subscribed_reader
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +27,7 @@ async def record_ends(
     client: Mapping[str, Any], topics: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """By topic and partition, one past the last committed record. Empty partitions are left out."""
-    consumer = AIOKafkaConsumer(*topics, **client, isolation_level="read_committed")
-    await consumer.start()
-    try:
+    async with subscribed_reader(client, topics) as consumer:
         tps = list(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
@@ -41,18 +37,12 @@ async def record_ends(
             if last is not None:
                 found.setdefault(tp.topic, {})[tp.partition] = int(last.offset) + 1
         return found
-    finally:
-        await stop_client(consumer)
 
 
 async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
     """By topic and partition, the end of the committed log, transaction markers included."""
-    consumer = AIOKafkaConsumer(*topics, **client, isolation_level="read_committed")
-    await consumer.start()
-    try:
+    async with subscribed_reader(client, topics) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-    finally:
-        await stop_client(consumer)
     found: dict[str, dict[int, int]] = {}
     for tp, end in ends.items():
         found.setdefault(tp.topic, {})[tp.partition] = end
