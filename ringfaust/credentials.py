@@ -39,7 +39,7 @@ class BadCredentials(RingfaustError):
     """A file of credentials, or what should return a token, cannot be used. The text says which.
 
     Attributes:
-        file: what cannot be used: `ca_file`, `cert_file`, `password_file` or `token_function`.
+        file: the setting that names it, such as `ca_file`, `password_file` or `token_function`.
     """
 
     def __init__(self, file: str, text: str) -> None:
@@ -132,13 +132,13 @@ class FileContext(ssl.SSLContext):
         try:
             context = ssl.create_default_context(cafile=ca_file)
         except (OSError, ValueError) as error:
-            raise _unusable("ca_file", ca_file, error) from None
+            raise unusable("ca_file", ca_file, error) from None
         if cert_file:
             try:
                 # With an empty password, an encrypted key is an error instead of a prompt.
                 context.load_cert_chain(cert_file, key_file, password="")
             except (OSError, ValueError) as error:
-                raise _unusable("cert_file", cert_file, error) from None
+                raise unusable("cert_file", cert_file, error) from None
         return context
 
 
@@ -211,14 +211,15 @@ def _password_in(path: Path) -> str:
     try:
         password = path.read_text("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise _unusable("password_file", path, ValueError("not UTF-8 text")) from None
+        raise unusable("password_file", path, ValueError("not UTF-8 text")) from None
     except OSError as error:
-        raise _unusable("password_file", path, error) from None
+        raise unusable("password_file", path, error) from None
     if not password:
-        raise _unusable("password_file", path, ValueError("the file is empty"))
+        raise unusable("password_file", path, ValueError("the file is empty"))
     return password
 
 
-def _unusable(file: str, path: Path | None, error: Exception) -> BadCredentials:
+def unusable(file: str, path: Path | None, error: Exception) -> BadCredentials:
+    """The error for a file that cannot be read or loaded; `file`: the setting that names it."""
     reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
     return BadCredentials(file, f"{path}: {reason}")

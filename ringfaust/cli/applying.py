@@ -106,12 +106,6 @@ class ShownRevision:
     configuration: dict[str, Any]
 
 
-def add_to(main: typer.Typer) -> None:
-    """Add the commands."""
-    for name, command in (("apply", apply), ("diff", diff), ("history", history)):
-        main.command(name)(command)
-
-
 @with_options
 def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) -> None:
     """Show what `apply` would change. Exit status: 0 nothing, 1 something, 2 an error.

@@ -13,9 +13,7 @@ from ringfaust.cli.operate import (
     Yes,
     changed,
     confirm,
-    print_json,
-    print_table,
-    say,
+    print_list,
     with_admin,
     with_options,
 )
@@ -39,23 +37,18 @@ def list_consumers(
     """
     homes = with_admin(target, lambda admin: admin.homes(queue))
     found = [consumer for each in homes for consumer in each.consumers]
-    if as_json:
-        print_json(found)
-    elif not found:
-        say(f"{queue} has no consumers")
-    else:
-        titles = (
+    print_list(
+        found,
+        (
             "consumer", "active", "unsettled", "credit", "priority", "mode", "silent for",
             "session", "selector",
-        )  # fmt: skip
-        rows = [
-            (
-                c.consumer, c.active, c.unsettled, c.credit, c.priority, c.ack_mode,
-                age_text(c.silent_ms), c.session, c.selector,
-            )
-            for c in found
-        ]  # fmt: skip
-        print_table(titles, rows)
+        ),
+        lambda c: (
+            c.consumer, c.active, c.unsettled, c.credit, c.priority, c.ack_mode,
+            age_text(c.silent_ms), c.session, c.selector,
+        ),
+        as_json=as_json, nothing=f"{queue} has no consumers",
+    )  # fmt: skip
 
 
 @consumer.command("close")

@@ -14,8 +14,7 @@ from ringfaust.cli.operate import (
     AsJson,
     Target,
     print_fields,
-    print_json,
-    print_table,
+    print_list,
     say,
     with_options,
 )
@@ -56,20 +55,14 @@ def list_contexts(*, as_json: AsJson = False) -> None:
 
     known = read_contexts()
     found = [ListedContext.of(name, known.current, each) for name, each in known.contexts.items()]
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("there are no contexts; `ringfaust context add` adds one")
-    else:
-        titles = ("context", "current", "config", "bootstrap servers", "application")
-        rows = [
-            (
-                each.name, "current" if each.is_current else "", each.config or "",
-                each.bootstrap_servers or "", each.application or "",
-            )
-            for each in found
-        ]  # fmt: skip
-        print_table(titles, rows)
+    print_list(
+        found, ("context", "current", "config", "bootstrap servers", "application"),
+        lambda each: (
+            each.name, "current" if each.is_current else "", each.config or "",
+            each.bootstrap_servers or "", each.application or "",
+        ),
+        as_json=as_json, nothing="there are no contexts; `ringfaust context add` adds one",
+    )  # fmt: skip
 
 
 @context.command("use")

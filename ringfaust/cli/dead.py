@@ -14,6 +14,7 @@ from ringfaust.cli.operate import (
     Target,
     print_json,
     print_json_line,
+    print_list,
     print_table,
     say,
     with_options,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 dead = group("Look at dead messages and send them again.")
 evicted = group("Look at evicted messages and send them again.")
 
+_NO_EVICTED = "no evicted message matches"
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Most messages to show.")]
 
 
@@ -165,13 +167,9 @@ def list_dead(
     Example: ringfaust dead ls --queue orders --reason rejected
     """
     found = _latest(target, "dead", filters, limit)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no dead message matches")
-    else:
-        titles = ("id", "queue", "reason", "at", "tries", "redriven", "text")
-        print_table(titles, [_dead_row(each) for each in found], text_last=True)
+    titles = ("id", "queue", "reason", "at", "tries", "redriven", "text")
+    nothing = "no dead message matches"
+    print_list(found, titles, _dead_row, as_json=as_json, nothing=nothing, text_last=True)
 
 
 def _dead_row(each: DeadDetails) -> tuple[object, ...]:
@@ -220,13 +218,8 @@ def tail(
         _follow(target, filters, limit, as_json=as_json)
         return
     found = _latest(target, "evicted", filters, limit)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no evicted message matches")
-    else:
-        titles = ("id", "queue", "reason", "cause", "at", "age", "redriven")
-        print_table(titles, [_evicted_row(each) for each in found])
+    titles = ("id", "queue", "reason", "cause", "at", "age", "redriven")
+    print_list(found, titles, _evicted_row, as_json=as_json, nothing=_NO_EVICTED)
 
 
 def _evicted_row(each: DeadDetails) -> tuple[object, ...]:
@@ -258,7 +251,7 @@ def count(*, target: Target, filters: Filters, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     elif not found:
-        say("no evicted message matches")
+        say(_NO_EVICTED)
     else:
         _print_counts(found)
 

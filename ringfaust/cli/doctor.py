@@ -30,15 +30,17 @@ from ringfaust.config.worker import machine_bytes
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.settings import QueueSpec, written_name
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import existing_partitions, open_admin
 from ringfaust.kafka.broker_time import clock_skew_ms
-from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
+from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.probe import answering
+from ringfaust.kafka.reader import committed_reader
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.status import CAUGHT_UP_RECORDS
 from ringfaust.times import wall_ms
+from ringfaust.transactional.vendor import connected
 
 HANGING_MS = 120_000
 """A transaction that has been open for longer hangs: those of workers and clients end, or are
@@ -221,11 +223,11 @@ async def _group(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
 async def _clock(worker: WorkerConfig, _: QueuesConfig) -> list[Finding]:
     """The clock of this machine. The check writes in a transaction, which it aborts."""
     topic = worker.topic(Role.HOP)
-    if not await _partitions(worker, [topic]):  # writing to it might create it
+    if not await existing_partitions(worker.brokers(), [topic]):  # writing to it might create it
         text = f"not compared: topic {topic} does not exist"
         return [Finding("clock", "warn", text, "ringfaust topics create")]
-    ours = clock_transactional_id(worker.application, f"doctor/{uuid4().hex[:8]}")
-    skew_ms = await clock_skew_ms(worker.client_options(), topic, ours, wall_ms)
+    me = f"doctor/{uuid4().hex[:8]}"
+    skew_ms = await clock_skew_ms(worker.client_options(), worker.application, me)
     side = "ahead of" if skew_ms > 0 else "behind"
     text = f"this machine is {abs(skew_ms):,} ms {side} the brokers"
     if abs(skew_ms) > (most := worker.clock_skew_max_ms):
@@ -238,10 +240,10 @@ async def _lag(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
     """How many records of the inputs are behind the group's offsets."""
     inputs = [route.topic for route in queues.routes]
     inputs += [worker.topic(Role.CONTROL), worker.topic(Role.HOP)]
-    tps = await _partitions(worker, inputs)
+    tps = await existing_partitions(worker.brokers(), inputs)
     if not tps:
         return [Finding("lag", "ok", "there is nothing to read")]
-    async with _reader(worker, "read_committed") as reader:
+    async with committed_reader(worker.client_options()) as reader:
         ends = await reader.end_offsets(tps)
         begins = await reader.beginning_offsets(tps)
     known = await group_offsets(worker.client_options(), worker_group(worker.application), tps)
@@ -262,12 +264,14 @@ async def _transactions(worker: WorkerConfig, queues: QueuesConfig) -> list[Find
     """Transactions that have been open for long: no reader gets past them."""
     names = [each.name for each in wanted_topics(worker, queues)]
     hanging: list[Finding] = []
-    tps = await _partitions(worker, names)
+    tps = await existing_partitions(worker.brokers(), names)
     if not tps:
         return [Finding("transactions", "ok", "there are no topics")]
-    async with _reader(worker, "read_committed") as committed:
+    client = worker.client_options()
+    async with committed_reader(client) as committed:
         stable = await committed.end_offsets(tps)
-    async with _reader(worker, "read_uncommitted") as reader:
+    uncommitted = AIOKafkaConsumer(**client, auto_offset_reset="none")
+    async with connected(uncommitted) as reader:
         ends = await reader.end_offsets(tps)
         for tp in tps:
             if stable[tp] >= ends[tp]:
@@ -426,26 +430,3 @@ def _judge_standbys(running: Sequence[WorkerStatus], worker: WorkerConfig) -> li
             "standby: 1 in worker.yaml of more workers",
         )
     ]  # fmt: skip
-
-
-# --- what the checks share ----------------------------------------------------------------------
-
-
-def _reader(worker: WorkerConfig, isolation: str) -> Any:
-    return AIOKafkaConsumer(
-        **worker.client_options(),
-        isolation_level=isolation,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-    )
-
-
-async def _partitions(worker: WorkerConfig, names: Sequence[str]) -> list[TopicPartition]:
-    """The partitions of those topics that exist."""
-    async with open_admin(worker.brokers()) as admin:
-        existing = await admin.existing(names)
-    return [
-        TopicPartition(name, number)
-        for name, found in sorted(existing.items())
-        for number in range(found.partitions)
-    ]

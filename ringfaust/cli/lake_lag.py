@@ -7,7 +7,7 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from ringfaust.cli.finding import Finding
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.topics import wanted_topics
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import existing_partitions
 from ringfaust.kafka.lag import time_left
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import group_offsets
@@ -18,9 +18,7 @@ _CHECK = "lake"
 async def lake_lag(worker: WorkerConfig, queues: QueuesConfig) -> list[Finding]:
     """Whether topics soon delete what the lake has not read. Nothing if there is no lake."""
     names = [each.name for each in wanted_topics(worker, queues)]
-    async with open_admin(worker.brokers()) as admin:
-        existing = await admin.existing(names)
-    tps = [(name, n) for name, about in existing.items() for n in range(about.partitions)]
+    tps = await existing_partitions(worker.brokers(), names)
     group = lake_group(worker.application)
     read: dict[str, dict[str, int]] = {}
     try:

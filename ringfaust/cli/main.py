@@ -7,12 +7,12 @@ from __future__ import annotations
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ringfaust import __version__, compiled
-from ringfaust.cli import applying
+from ringfaust.cli.applying import apply, diff, history
 from ringfaust.cli.configuration import config
 from ringfaust.cli.consumer import consumer
 from ringfaust.cli.context import context
@@ -23,6 +23,7 @@ from ringfaust.cli.message import message
 from ringfaust.cli.operate import AsJson, Target, Yes, approve, say, with_options
 from ringfaust.cli.partition import partition
 from ringfaust.cli.parts import (
+    SPARK_MODULES,
     ConfigFiles,
     ConfigFolder,
     ErrorReportingGroup,
@@ -31,7 +32,6 @@ from ringfaust.cli.parts import (
     SparkCommand,
     group,
     require_modules,
-    require_spark,
 )
 from ringfaust.cli.queue import queue
 from ringfaust.cli.restoring import restore
@@ -42,18 +42,13 @@ from ringfaust.cli.worker import worker
 from ringfaust.cli.xid import xid
 from ringfaust.java import DEFAULT_KAFKA, KafkaVersion
 
-if TYPE_CHECKING:
-    pass
-
 main = group(
     "Ring queues on Apache Kafka: keep the newest N messages, account for all others.",
     cls=ErrorReportingGroup,
 )
 topics = group("Inspect, create and verify the topics of an application.")
-main.command()(send)
-main.command()(receive)
-applying.add_to(main)
-main.command()(restore)
+for command in (send, receive, apply, diff, history, restore):
+    main.command()(command)
 main.add_typer(queue, name="queue")
 main.add_typer(message, name="message")
 main.add_typer(consumer, name="consumer")
@@ -401,7 +396,7 @@ def scenario(
     Example: ringfaust scenario tests/scenarios/ring-overflow.yaml --host faust
     """
     if host is HostName.SPARK:
-        require_spark()
+        require_modules(SPARK_MODULES)
     from ringfaust.cli.scenario import run
 
     raise typer.Exit(run(files, host.value, strict, bootstrap_servers))

@@ -19,7 +19,7 @@ from ringfaust.cli.operate import (
     confirm,
     print_fields,
     print_json,
-    print_table,
+    print_list,
     say,
     say_text,
     with_admin,
@@ -80,20 +80,15 @@ def browse(
         return found
 
     found = with_admin(target, read)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say(f"{queue} has no {state.value} messages{' that match' if selector else ''}")
-    else:
-        now_ms = wall_ms()
-        titles = ("id", "priority", "age", "bytes", "due", "consumer", "body")
-        print_table(titles, [_row(each, now_ms) for each in found], text_last=True)
-
-
-def _row(each: MessageDetails, now_ms: int) -> tuple[object, ...]:
-    return (
-        each.id, each.priority, age_text(now_ms - each.enqueued_ms), each.size_bytes,
-        time_text(each.due_ms), each.consumer, beginning_of(each.value),
+    now_ms = wall_ms()
+    print_list(
+        found, ("id", "priority", "age", "bytes", "due", "consumer", "body"),
+        lambda each: (
+            each.id, each.priority, age_text(now_ms - each.enqueued_ms), each.size_bytes,
+            time_text(each.due_ms), each.consumer, beginning_of(each.value),
+        ),
+        as_json=as_json, text_last=True,
+        nothing=f"{queue} has no {state.value} messages{' that match' if selector else ''}",
     )  # fmt: skip
 
 

@@ -317,6 +317,33 @@ def print_table(
         say("  ".join(parts).rstrip())
 
 
+def print_list(
+    found: Sequence[T],
+    titles: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    as_json: bool,
+    nothing: str,
+    text_last: bool = False,
+) -> None:
+    """Print what was found as a table of rows, or as JSON.
+
+    Args:
+        found: what was found.
+        titles: of the columns.
+        row: returns the cells of one.
+        as_json: print JSON instead.
+        nothing: what to say instead of an empty table.
+        text_last: as for `print_table`.
+    """
+    if as_json:
+        print_json(found)
+    elif found:
+        print_table(titles, [row(each) for each in found], text_last=text_last)
+    else:
+        say(nothing)
+
+
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
     """Print names and values, one pair a line."""
     shown = [(visible(name), _cell(value)) for name, value in fields]

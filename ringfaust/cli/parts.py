@@ -88,15 +88,6 @@ SPARK_MODULES = (
 """The top-level modules of the packages of the extra `spark`, in the order of pyproject.toml."""
 
 
-def require_spark() -> None:
-    """Check that the packages of the extra `spark` are installed, without importing them.
-
-    Raises:
-        MissingExtra: some are not.
-    """
-    require_modules(SPARK_MODULES)
-
-
 def require_modules(names: Sequence[str], extra: str = "spark") -> None:
     """Check that modules of an extra are installed, without importing them.
 
@@ -119,7 +110,7 @@ class SparkCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if the extra is installed."""
-        require_spark()
+        require_modules(SPARK_MODULES)
         return super().invoke(ctx)
 
 

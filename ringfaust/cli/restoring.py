@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -144,12 +146,9 @@ async def _look(
 
 
 async def _refuse_running(worker: WorkerConfig) -> None:
-    from ringfaust.kafka.admin import open_admin
-    from ringfaust.kafka.names import worker_group
+    from ringfaust.kafka.admin import running_workers
 
-    async with open_admin(worker.brokers()) as admin:
-        members = (await admin.group(worker_group(worker.application))).members
-    if members:
+    if members := await running_workers(worker.brokers()):
         raise CannotRestore(
             f"{len(members)} workers of {worker.application} run, or were killed less than "
             f"{worker.session_timeout_ms / 1000:.0f} s ago. Nothing was changed. Stop them first"
@@ -177,18 +176,21 @@ async def _inputs(worker: WorkerConfig, queues: QueuesConfig, some: int) -> list
     """All inputs. `some`: a partition that keeps the positions of repartitioned topics."""
     from faust.types import TP
 
-    from ringfaust.kafka.admin import open_admin
+    from ringfaust.kafka.admin import existing_partitions
+    from ringfaust.kafka.reader import committed_reader
+    from ringfaust.kafka.topic_ids import topic_ids
     from ringfaust.protocol.records import Role
     from ringfaust.worker.partition.input_positions import read_bounds
 
     direct, repartitioned = queues.split_routes(worker.partitions)
-    async with open_admin(worker.brokers()) as admin:
-        counts = await admin.existing([route.topic for route in repartitioned])
     own = [worker.topic(Role.CONTROL), worker.topic(Role.HOP)]
     topics = [*own, *(route.topic for route in direct)]
     numbers = [(topic, number) for topic in topics for number in range(worker.partitions)]
-    numbers += [(name, n) for name, found in counts.items() for n in range(found.partitions)]
-    bounds = await read_bounds(worker.client_options(), [TP(*each) for each in numbers])
+    names = [route.topic for route in repartitioned]
+    numbers += await existing_partitions(worker.brokers(), names)
+    client = worker.client_options()
+    async with committed_reader(client) as consumer:
+        bounds = await read_bounds(consumer, partial(topic_ids, client), starmap(TP, numbers))
     return [
         _Input(
             tp.topic, tp.partition, tp.partition if tp.topic in topics else some,

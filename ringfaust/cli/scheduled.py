@@ -11,9 +11,7 @@ from ringfaust.cli.operate import (
     Pattern,
     Target,
     beginning_of,
-    print_json,
-    print_table,
-    say,
+    print_list,
     with_admin,
     with_options,
 )
@@ -57,17 +55,13 @@ def list_scheduled(
         return found
 
     found = with_admin(target, read)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no scheduled message matches" if pattern != "#" else "no message is scheduled")
-    else:
-        now_ms = wall_ms()
-        rows = [
-            (
-                each.id, each.queue, time_text(each.due_ms, timespec="seconds"),
-                age_text(max(each.due_ms - now_ms, 0)), each.priority, beginning_of(each.value),
-            )
-            for each in found
-        ]  # fmt: skip
-        print_table(("id", "queue", "due", "due in", "priority", "body"), rows, text_last=True)
+    now_ms = wall_ms()
+    print_list(
+        found, ("id", "queue", "due", "due in", "priority", "body"),
+        lambda each: (
+            each.id, each.queue, time_text(each.due_ms, timespec="seconds"),
+            age_text(max(each.due_ms - now_ms, 0)), each.priority, beginning_of(each.value),
+        ),
+        as_json=as_json, text_last=True,
+        nothing="no scheduled message matches" if pattern != "#" else "no message is scheduled",
+    )  # fmt: skip

@@ -120,27 +120,21 @@ def create(worker: WorkerConfig, queues: QueuesConfig) -> int:
         if finding.existing is None:
             continue
         problems.extend(finding.problems)
-        for route in queues.routes:
-            if finding.wanted.name == route.topic:
-                _warn(arrival_order(route, finding.existing.partitions))
+        count = finding.existing.partitions
+        routes = [each for each in queues.routes if each.topic == finding.wanted.name]
+        warn_of_order(arrival_order(route, count) for route in routes)
     return _print_problems(problems)
 
 
-def warn_of_order(warnings: list[str]) -> None:
-    """Print which queues are ordered by arrival alone."""
-    for text in warnings:
-        _warn(text)
+def warn_of_order(warnings: Iterable[str]) -> None:
+    """Print which queues are ordered by arrival alone; an empty text says nothing."""
+    for text in filter(None, warnings):
+        _console().print(f"[yellow]warning[/]  {escape(text)}")
 
 
 def order_warnings(worker: WorkerConfig, queues: QueuesConfig) -> list[str]:
     """Return which queues are ordered by arrival alone if `topics create` creates their topics."""
-    found = [arrival_order(route, worker.partitions) for route in queues.routes]
-    return [text for text in found if text]
-
-
-def _warn(text: str) -> None:
-    if text:
-        _console().print(f"[yellow]warning[/]  {escape(text)}")
+    return [text for route in queues.routes if (text := arrival_order(route, worker.partitions))]
 
 
 def verify(worker: WorkerConfig, queues: QueuesConfig, *, as_json: bool = False) -> int:

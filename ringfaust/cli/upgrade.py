@@ -154,11 +154,9 @@ async def look(admin: Admin, worker: WorkerConfig) -> UpgradeStatus:
     """What runs, and which level is in use. `worker`: with a bootstrap server that answers."""
     from ringfaust.cli.reach import started
     from ringfaust.client import StatusReader
-    from ringfaust.kafka.admin import open_admin
-    from ringfaust.kafka.names import worker_group
+    from ringfaust.kafka.admin import running_workers
 
-    async with open_admin(worker.brokers()) as brokers:
-        members = len((await brokers.group(worker_group(worker.application))).members)
+    members = len(await running_workers(worker.brokers()))
     async with started(StatusReader(**connect_options(worker)), worker) as published:
         found = published.workers()
     return judge(await admin.feature_level(), found, members, wall_ms())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from ringfaust.cli.operate import Target, connect_options
-from ringfaust.cli.reach import check_worker, reached, started
+from ringfaust.cli.operate import Target, with_admin
 from ringfaust.client import Admin
 from ringfaust.client.inspected import QueueSummary
 from ringfaust.core.model import HELD_STATES
@@ -24,30 +24,24 @@ Look = dict[str, QueueSummary]
 
 def run(target: Target, pattern: str, every_s: float, times: int) -> None:
     """Show the queues every `every_s` seconds: `times` times, or until Ctrl-C if it is 0."""
-    try:
-        asyncio.run(_watch(target, pattern, every_s, times))
-    except KeyboardInterrupt:
-        return
+    with suppress(KeyboardInterrupt):
+        with_admin(target, lambda admin: _watch(admin, pattern, every_s, times))
 
 
-async def _watch(target: Target, pattern: str, every_s: float, times: int) -> None:
-    console = Terminal(highlight=False)
+async def _watch(admin: Admin, pattern: str, every_s: float, times: int) -> None:
     before: Look = {}
     before_s = time.monotonic()
     looks = 0
-    worker = await reached(target.load()[0])
-    async with started(Admin(**connect_options(worker)), worker) as admin:
-        await check_worker(worker)
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                now_s = time.monotonic()
-                found = {each.queue: each for each in await admin.queues(pattern)}
-                live.update(_table(found, before, now_s - before_s), refresh=True)
-                before, before_s = found, now_s
-                looks += 1
-                if looks == times:
-                    return
-                await asyncio.sleep(every_s)
+    with Live(console=Terminal(highlight=False), auto_refresh=False) as live:
+        while True:
+            now_s = time.monotonic()
+            found = {each.queue: each for each in await admin.queues(pattern)}
+            live.update(_table(found, before, now_s - before_s), refresh=True)
+            before, before_s = found, now_s
+            looks += 1
+            if looks == times:
+                return
+            await asyncio.sleep(every_s)
 
 
 def _table(found: Look, before: Look, passed_s: float) -> Table:

@@ -12,9 +12,7 @@ from ringfaust.cli.operate import (
     Yes,
     changed,
     confirm,
-    print_json,
-    print_table,
-    say,
+    print_list,
     with_admin,
     with_options,
 )
@@ -38,19 +36,14 @@ def list_xids(
     Example: ringfaust xid ls
     """
     found = with_admin(target, lambda admin: admin.xids())
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no transaction is undecided")
-    else:
-        rows = [
-            (
-                each.xid, each.prepared, each.operations, time_text(each.began_ms),
-                ", ".join(map(str, each.partitions)),
-            )
-            for each in found
-        ]  # fmt: skip
-        print_table(("xid", "prepared", "operations", "began", "partitions"), rows)
+    print_list(
+        found, ("xid", "prepared", "operations", "began", "partitions"),
+        lambda each: (
+            each.xid, each.prepared, each.operations, time_text(each.began_ms),
+            ", ".join(map(str, each.partitions)),
+        ),
+        as_json=as_json, nothing="no transaction is undecided",
+    )  # fmt: skip
 
 
 @xid.command("commit")

@@ -30,7 +30,7 @@ from ringfaust.protocol.revisions import (
     level_row,
     revision_rows,
 )
-from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, shown
+from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_changed, moved_text
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.times import wall_ms
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
@@ -278,7 +278,7 @@ async def _check_routes(partition: int, before: Feeds, now: Feeds, queues_in: Qu
     if moved:
         raise NotApplied(
             f"the records of these queues of partition {partition} would come to another one: "
-            f"{shown(moved)}. Nothing was changed. Consume, move or purge their messages, and "
+            f"{moved_text(moved)}. Nothing was changed. Consume, move or purge their messages, and "
             "apply again"
         )
 

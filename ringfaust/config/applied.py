@@ -26,16 +26,29 @@ class InUse(NamedTuple):
     first: QueuesConfig
     """What the group agreed on before anything was applied: of partitions that have kept nothing,
     and of the fingerprint."""
-    note: str = ""
-    """A warning to print if the file differs from it; otherwise empty."""
-    revision: int = 0
-    """Which one it is; 0: nothing was applied yet."""
     differences: tuple[Difference, ...] = ()
     """What `apply` would change of it to have the file in effect."""
     level: int = levels.OLDEST
     """The feature level (R129)."""
     newest: Configuration | None = None
     """What was applied last, as partitions keep it; None: nothing was."""
+
+    @property
+    def revision(self) -> int:
+        """Which one it is; 0: nothing was applied yet."""
+        return self.newest.revision if self.newest else 0
+
+    @property
+    def note(self) -> str:
+        """A warning to print if the file differs from it; otherwise empty."""
+        if self.newest is None or not self.differences:
+            return ""
+        return (
+            f"queues.yaml of this worker differs from revision {self.revision}, which "
+            f"{self.newest.who or 'somebody'} applied at {time_text(self.newest.applied_ms)} and "
+            "which is in effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts "
+            "the file into effect"
+        )
 
 
 async def configuration_in_use(worker: WorkerConfig, file: QueuesConfig) -> InUse:
@@ -83,18 +96,10 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
         return InUse(file, file)
     oldest, newest = revisions[0], revisions[-1]
     queues = queues_of(newest, topic)
-    found = differences(queues.document(), file.document())
-    note = ""
-    if found:
-        note = (
-            f"queues.yaml of this worker differs from revision {newest.revision}, which "
-            f"{newest.who or 'somebody'} applied at {time_text(newest.applied_ms)} and which is in "
-            "effect. `ringfaust diff` shows how they differ; `ringfaust apply` puts the file into "
-            "effect"
-        )
-    first = queues_of(oldest, topic)
-    kept = newest._replace(document=queues.document())
-    return InUse(queues, first, note, newest.revision, tuple(found), newest=kept)
+    document = queues.document()
+    found = tuple(differences(document, file.document()))
+    kept = newest._replace(document=document)
+    return InUse(queues, queues_of(oldest, topic), found, newest=kept)
 
 
 def queues_of(revision: Configuration, topic: str) -> QueuesConfig:

@@ -113,13 +113,13 @@ class Document:
                 line, node = found[0][0].start_mark.line, found[0][1]
         return line + 1
 
-    def model(self, kind: type[_Model], changes: Mapping[str, object] | None = None) -> _Model:
-        """Validate the data as a model. `changes` override top-level keys.
+    def model(self, kind: type[_Model]) -> _Model:
+        """Validate the data as a model.
 
         Raises:
             ConfigError: the data is not valid; it lists every mistake.
         """
-        return check(kind, {**self.data, **(changes or {})}, self.path, self.line_of)
+        return check(kind, self.data, self.path, self.line_of)
 
 
 def check(

@@ -77,19 +77,14 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     return worker, queues
 
 
-def checked_queues(worker: WorkerConfig, data: Mapping[Any, Any], source: str) -> QueuesConfig:
+def checked_queues(worker: WorkerConfig, document: Mapping[Any, Any]) -> QueuesConfig:
     """Check what a `queues.yaml` would contain, as `load` does.
-
-    Args:
-        worker: worker.yaml.
-        data: the content.
-        source: where it came from, for the error.
 
     Raises:
         ConfigError: it is not valid.
     """
-    queues = check(QueuesConfig, data, source)
-    _check_together(worker, queues, source)
+    queues = check(QueuesConfig, document, "document")
+    _check_together(worker, queues, "document")
     return queues
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -16,6 +18,7 @@ from ringfaust.credentials import (
     FilePassword,
     TokenProvider,
     token_function,
+    unusable,
 )
 
 
@@ -26,6 +29,15 @@ class _Secret(str):
 
     def __repr__(self) -> str:
         return "'…hidden…'"
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise what is wrong with credentials as an error of the configuration."""
+    try:
+        yield
+    except BadCredentials as error:
+        raise ConfigError("worker.yaml", [Fault(f"security.{error.file}", str(error))]) from None
 
 
 def _home(path: Path | None) -> Path | None:
@@ -121,6 +133,7 @@ class SecurityConfig(ConfigModel):
             parts.append("this certificate" if self.cert_file else "no client certificate")
         return " and ".join(parts)
 
+    @_translated()
     def client_options(self) -> dict[str, object]:
         """Return keyword arguments for any aiokafka client. Printing them hides the password.
 
@@ -131,21 +144,19 @@ class SecurityConfig(ConfigModel):
                 the settings say.
         """
         options: dict[str, object] = {"security_protocol": self.protocol}
-        try:
-            if self.protocol.endswith("SSL"):
-                options["ssl_context"] = FileContext(self.ca_file, self.cert_file, self.key_file)
-            if self.protocol.startswith("SASL"):
-                options["sasl_mechanism"] = self.sasl_mechanism
-            if self._takes_token:
-                function = token_function(self.token_function or "")
-                options["sasl_oauth_token_provider"] = TokenProvider(function)
-            elif self.protocol.startswith("SASL"):
-                options["sasl_plain_username"] = self.username
-                options["sasl_plain_password"] = self._password()
-        except BadCredentials as error:
-            raise _fault(error) from None
+        if self.protocol.endswith("SSL"):
+            options["ssl_context"] = FileContext(self.ca_file, self.cert_file, self.key_file)
+        if self.protocol.startswith("SASL"):
+            options["sasl_mechanism"] = self.sasl_mechanism
+        if self._takes_token:
+            function = token_function(self.token_function or "")
+            options["sasl_oauth_token_provider"] = TokenProvider(function)
+        elif self.protocol.startswith("SASL"):
+            options["sasl_plain_username"] = self.username
+            options["sasl_plain_password"] = self._password()
         return options
 
+    @_translated()
     def java_options(self, prefix: str) -> dict[str, str]:
         """Return the same options for Kafka's Java clients, with `prefix` before each name.
 
@@ -155,7 +166,7 @@ class SecurityConfig(ConfigModel):
         """
         if self._takes_token:
             text = "Kafka's Java client cannot call it: Spark needs a user of its own, with SCRAM"
-            raise ConfigError("worker.yaml", [Fault("security.token_function", text)])
+            raise BadCredentials("token_function", text)
         options: dict[str, str] = {"security.protocol": self.protocol}
         if self.ca_file:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca_file)}
@@ -177,21 +188,13 @@ class SecurityConfig(ConfigModel):
 
     def _password(self) -> str:
         if self.password_file:
-            try:
-                return FilePassword(self.password_file)
-            except BadCredentials as error:
-                raise _fault(error) from None
+            return FilePassword(self.password_file)
         password = os.environ.get(self.password_env or "")
         if not password:
-            raise ConfigError(
-                "worker.yaml",
-                [
-                    Fault(
-                        "security.password_env",
-                        "the environment variable that it names is not set or empty: set it to "
-                        "the password before you start ringfaust",
-                    )
-                ],
+            raise BadCredentials(
+                "password_env",
+                "the environment variable that it names is not set or empty: set it to the "
+                "password before you start ringfaust",
             )
         return _Secret(password)
 
@@ -204,25 +207,16 @@ def _pem(field: str, path: Path, needed: str = "-----BEGIN") -> str:
     try:
         text = path.read_text("ascii")
     except (OSError, ValueError) as error:
-        raise _cannot_load(field, path, error) from None
+        raise unusable(field, path, error) from None
     if needed not in text:
         advice = (
             f"has no line {needed}, which Kafka's Java client needs; for a key, "
             "`openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW` converts it"
         )
-        raise _cannot_load(field, path, ValueError(advice))
+        raise unusable(field, path, ValueError(advice))
     return text
 
 
 def _jaas_quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _fault(error: BadCredentials) -> ConfigError:
-    return ConfigError("worker.yaml", [Fault(f"security.{error.file}", str(error))])
-
-
-def _cannot_load(field: str, path: Path | None, error: Exception) -> ConfigError:
-    reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
-    return ConfigError("worker.yaml", [Fault(f"security.{field}", f"{path}: {reason}")])

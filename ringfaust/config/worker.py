@@ -268,14 +268,7 @@ class WorkerConfig(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_default(cls, data: object) -> object:
-        if isinstance(data, dict):
-            return {k: v for k, v in data.items() if v is not None or k not in _COMPUTED}
-        return data
-
-    @model_validator(mode="before")
-    @classmethod
-    def _old_names(cls, data: object) -> object:
+    def _as_the_fields_are(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
         refuse_all(
@@ -283,7 +276,8 @@ class WorkerConfig(ConfigModel):
             for old, new in OLD_NAMES.items()
             if {old, new} <= data.keys()
         )
-        return with_new_names(data)
+        given = with_new_names(data).items()
+        return {k: v for k, v in given if v is not None or k not in _COMPUTED}
 
     @field_validator("replication_factor")
     @classmethod

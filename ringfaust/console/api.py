@@ -69,7 +69,7 @@ def _handler(operation: Operation) -> _Handler:
         try:
             backend = request.config_dict[CONSOLE].backend
             if (document := getattr(given, "document", None)) is not None:
-                checked_queues(backend.worker, document, "document")
+                checked_queues(backend.worker, document)
             admin = await backend.admin()
             found = await operation.call(admin, given, caller.name)
         except Exception as error:

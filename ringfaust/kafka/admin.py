@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from aiokafka import TopicPartition
 from aiokafka import admin as kafka
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
@@ -23,7 +24,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.names import admin_client_id
+from ringfaust.kafka.names import admin_client_id, worker_group
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, Authorized, authorized, remove_member
 
 T = TypeVar("T")
@@ -278,14 +279,8 @@ class KafkaAdmin:
 
 
 @asynccontextmanager
-async def open_admin(
-    brokers: Brokers, *, connect_timeout_s: float = CONNECT_TIMEOUT_S
-) -> AsyncIterator[KafkaAdmin]:
+async def open_admin(brokers: Brokers) -> AsyncIterator[KafkaAdmin]:
     """Connect to the brokers.
-
-    Args:
-        brokers: where they are.
-        connect_timeout_s: how long they may take to answer the first request.
 
     Raises:
         BrokerUnreachable: nothing answers, or what answers is not a Kafka broker.
@@ -298,7 +293,7 @@ async def open_admin(
     )
     try:
         try:
-            async with asyncio.timeout(connect_timeout_s):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await client.start()
         except (KafkaError, OSError, TimeoutError, ValueError) as error:
             first = brokers.servers.split(",")[0]
@@ -319,6 +314,49 @@ async def open_admin(
     finally:
         with cancellation_is_kept():
             await client.close()
+
+
+@asynccontextmanager
+async def connected_admin(client: Mapping[str, Any]) -> AsyncIterator[kafka.AIOKafkaAdminClient]:
+    """The client that asks the brokers; `client`: options of any Kafka client.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    admin = kafka.AIOKafkaAdminClient(**client)
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        with cancellation_is_kept():
+            await admin.close()
+
+
+async def existing_partitions(brokers: Brokers, topics: Collection[str]) -> list[TopicPartition]:
+    """The partitions of those of the topics that exist.
+
+    Raises:
+        BrokerUnreachable: see `open_admin`.
+        BrokerRefused: see `open_admin`.
+    """
+    async with open_admin(brokers) as admin:
+        found = await admin.existing(topics)
+    return [
+        TopicPartition(name, number)
+        for name, topic in sorted(found.items())
+        for number in range(topic.partitions)
+    ]
+
+
+async def running_workers(brokers: Brokers) -> Sequence[GroupMember]:
+    """The members of the workers' group. A killed worker counts until its session has expired.
+
+    Raises:
+        BrokerUnreachable: see `open_admin`.
+        BrokerRefused: see `open_admin`.
+    """
+    async with open_admin(brokers) as admin:
+        return (await admin.group(worker_group(brokers.application))).members
 
 
 async def why_silent(server: str, security: str) -> str:

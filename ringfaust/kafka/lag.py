@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.kafka.admin import Brokers, open_admin
-from ringfaust.kafka.reader import reader_of
+from ringfaust.kafka.reader import subscribed_reader
 
 _SHORT = 0.25
 _FETCH_MS = 2_000
@@ -45,7 +45,7 @@ async def unread(brokers: Brokers, topics: Collection[str], read: Read) -> dict[
     Raises:
         KafkaError: a request failed.
     """
-    async with reader_of(brokers.client_options, topics) as consumer:
+    async with subscribed_reader(brokers.client_options, topics) as consumer:
         found = dict.fromkeys(topics, 0)
         for tp, (first, end) in (await _unread(consumer, read)).items():
             found[tp.topic] += end - first
@@ -69,7 +69,7 @@ async def time_left(brokers: Brokers, topics: Collection[str], read: Read) -> di
         if (kept := about.settings.get("retention.ms", "-1")) != "-1"
     }
     found: dict[str, TimeLeft] = {}
-    async with reader_of(brokers.client_options, topics) as consumer:
+    async with subscribed_reader(brokers.client_options, topics) as consumer:
         for tp, (first, _) in (await _unread(consumer, read)).items():
             if tp.topic not in retention:
                 continue

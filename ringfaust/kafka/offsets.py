@@ -10,10 +10,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
-from ringfaust.cancellation import cancellation_is_kept
-from ringfaust.kafka.admin import until_ready
+from ringfaust.kafka.admin import connected_admin, until_ready
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected
 
 _TIMEOUT_S = 60
 
@@ -74,13 +73,8 @@ async def group_offsets(
     Raises:
         KafkaError: the brokers gave no complete answer within a minute.
     """
-    admin = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
+    async with connected_admin(client) as admin:
         return await group_offsets_again(admin, group, tps)
-    finally:
-        with cancellation_is_kept():
-            await admin.close()
 
 
 async def group_offsets_again(
@@ -117,14 +111,9 @@ async def groups_named(client: Mapping[str, Any], prefix: str) -> list[str]:
     Raises:
         KafkaError: the brokers gave no complete answer within a minute.
     """
-    admin = AIOKafkaAdminClient(**client)
-    await admin.start()
-    try:
+    async with connected_admin(client) as admin:
         found = await until_ready(admin.list_consumer_groups, _TIMEOUT_S)
         return sorted(name for name, *_ in found if name.startswith(prefix))
-    finally:
-        with cancellation_is_kept():
-            await admin.close()
 
 
 async def commit_group_offsets(
@@ -140,11 +129,8 @@ async def commit_group_offsets(
     Raises:
         KafkaError: the brokers failed.
     """
+    tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
     consumer = AIOKafkaConsumer(**client, group_id=group, enable_auto_commit=False)
-    try:
-        await consumer.start()
-        tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
+    async with connected(consumer):
         consumer.assign(list(tps))
         await consumer.commit(tps)
-    finally:
-        await stop_client(consumer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import InRecord
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected, stop_client
 
 _FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 20
@@ -28,8 +28,7 @@ class CannotRead(RingfaustError):
     """A topic cannot be read in full: it does not exist, or its oldest records are gone."""
 
 
-@asynccontextmanager
-async def committed_reader(client: Mapping[str, Any]) -> AsyncIterator[AIOKafkaConsumer]:
+def committed_reader(client: Mapping[str, Any]) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
     """A consumer of committed records, to which nothing is assigned yet.
 
     Args:
@@ -38,36 +37,24 @@ async def committed_reader(client: Mapping[str, Any]) -> AsyncIterator[AIOKafkaC
     Raises:
         KafkaError: no broker answers.
     """
-    consumer = AIOKafkaConsumer(
-        **client, isolation_level="read_committed", auto_offset_reset="none"
+    return connected(
+        AIOKafkaConsumer(**client, isolation_level="read_committed", auto_offset_reset="none")
     )
-    await consumer.start()
-    try:
-        yield consumer
-    finally:
-        await stop_client(consumer)
 
 
-@asynccontextmanager
-async def reader_of(
-    client: Mapping[str, Any], topics: Collection[str], isolation_level: str = "read_committed"
-) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer to which all partitions of some topics are assigned.
+def subscribed_reader(
+    client: Mapping[str, Any], topics: Collection[str]
+) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
+    """A consumer of committed records, to which all partitions of the topics are assigned.
 
     Args:
         client: options of any Kafka client.
         topics: their names.
-        isolation_level: of the records, and of what counts as the end of a partition.
 
     Raises:
         KafkaError: no broker answers.
     """
-    consumer = AIOKafkaConsumer(*topics, **client, isolation_level=isolation_level)
-    try:
-        await consumer.start()
-        yield consumer
-    finally:
-        await stop_client(consumer)
+    return connected(AIOKafkaConsumer(*topics, **client, isolation_level="read_committed"))
 
 
 async def read_to_end(
@@ -197,12 +184,8 @@ async def require_topics(client: Mapping[str, Any], topics: Collection[str]) -> 
         CannotRead: a topic is missing.
         KafkaError: the brokers cannot be reached or refuse the client.
     """
-    asking = AIOKafkaConsumer(**client)
-    try:
-        await asking.start()
+    async with connected(AIOKafkaConsumer(**client)) as asking:
         missing = sorted(set(topics) - await asking.topics())
-    finally:
-        await stop_client(asking)
     if missing:
         raise CannotRead(f"there is no topic {', '.join(missing)}: check the application name")
 

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected, stop_client
 
 StatusRow = tuple[bytes, bytes | None]
 """Key and value; None removes the row."""
@@ -92,8 +92,7 @@ class StatusTopic:
             **self._client, enable_auto_commit=False, auto_offset_reset="earliest"
         )
         tps = [TopicPartition(self._topic, number) for number in partitions]
-        try:
-            await consumer.start()
+        async with connected(consumer):
             consumer.assign(tps)
             begins = await consumer.beginning_offsets(tps)
             ends = await consumer.end_offsets(tps)
@@ -102,5 +101,3 @@ class StatusTopic:
             left = {tp: end for tp, end in ends.items() if end > begins[tp]}
             async for records in read_to_end(consumer, left, _READ_RECORDS):
                 yield records[0].partition, [(each.key, each.value) for each in records]
-        finally:
-            await stop_client(consumer)

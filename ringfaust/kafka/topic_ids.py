@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, StaleMetadata, for_code
 
-from ringfaust.kafka.vendor import TopicMetadata, ask_every_broker, ask_every_broker_again
+from ringfaust.kafka.admin import connected_admin
+from ringfaust.kafka.vendor import TopicMetadata, ask_every_broker
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ async def topic_ids(client: Mapping[str, Any], names: Collection[str]) -> TopicI
         StaleMetadata: the brokers do not agree; ask again.
         KafkaError: no broker answers.
     """
-    async with asyncio.timeout(_TIMEOUT_S):
-        return _agreed(await ask_every_broker(client, sorted(names)))
+    async with asyncio.timeout(_TIMEOUT_S), connected_admin(client) as admin:
+        return await topic_ids_again(admin, names)
 
 
 async def topic_ids_again(admin: AIOKafkaAdminClient, names: Collection[str]) -> TopicIds:
@@ -59,7 +60,7 @@ async def topic_ids_again(admin: AIOKafkaAdminClient, names: Collection[str]) ->
         KafkaError: no broker answers.
     """
     async with asyncio.timeout(_TIMEOUT_S):
-        return _agreed(await ask_every_broker_again(admin, sorted(names)))
+        return _agreed(await ask_every_broker(admin, sorted(names)))
 
 
 def _agreed(answers: Sequence[TopicMetadata]) -> TopicIds:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -58,8 +57,6 @@ from aiokafka.protocol.types import (
     String,
     TaggedFields,
 )
-
-from ringfaust.cancellation import cancellation_is_kept
 
 COORDINATOR_NOT_READY = (
     CoordinatorLoadInProgressError,
@@ -194,37 +191,15 @@ class _Metadata(Request[MetadataRequest_v5 | _MetadataRequest_v12]):  # type: ig
         return _MetadataRequest_v12(topics, False, self._with_operations, {})
 
 
-async def ask_every_broker(client: Mapping[str, Any], names: Sequence[str]) -> list[TopicMetadata]:
+async def ask_every_broker(admin: AIOKafkaAdminClient, names: Sequence[str]) -> list[TopicMetadata]:
     """What each broker that can be reached says about these topics. Creates none of them.
 
-    Args:
-        client: options of any Kafka client.
-        names: of the topics.
+    A client that stays connected learns of new brokers, too.
 
     Raises:
         KafkaError: no broker answers.
     """
-    kafka = AIOKafkaClient(**client)
-    try:
-        await kafka.bootstrap()
-        return await _ask_each(kafka, names)
-    finally:
-        with cancellation_is_kept():
-            await kafka.close()
-
-
-async def ask_every_broker_again(
-    admin: AIOKafkaAdminClient, names: Sequence[str]
-) -> list[TopicMetadata]:
-    """Like `ask_every_broker`, with a client that is connected, and learns of new brokers.
-
-    Raises:
-        KafkaError: no broker answers.
-    """
-    return await _ask_each(admin._client, names)  # noqa: SLF001
-
-
-async def _ask_each(kafka: AIOKafkaClient, names: Sequence[str]) -> list[TopicMetadata]:
+    kafka = admin._client  # noqa: SLF001
     answers, asked = [], set[int]()
     error: KafkaError = KafkaConnectionError("no broker answers")
     while left := {broker.nodeId for broker in kafka.cluster.brokers()} - asked:

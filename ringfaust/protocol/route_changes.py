@@ -80,7 +80,7 @@ class MovedQueue(NamedTuple):
         return f"{self.name!r} ({self.messages:,} messages, to {where})"
 
 
-def shown(moved: list[MovedQueue]) -> str:
+def moved_text(moved: list[MovedQueue]) -> str:
     """The first of these queues, as text."""
     more = f" and {len(moved) - _SHOWN:,} more" if len(moved) > _SHOWN else ""
     return ", ".join(map(str, moved[:_SHOWN])) + more

@@ -20,8 +20,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import ConnectionGroup
@@ -239,6 +240,26 @@ class Stoppable(Protocol):
 
     async def stop(self) -> None:
         """Disconnect."""
+
+
+class Startable(Stoppable, Protocol):
+    """The same, before it is started."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+
+C = TypeVar("C", bound=Startable)
+
+
+@asynccontextmanager
+async def connected(client: C) -> AsyncIterator[C]:
+    """Start a client, and stop it at the end of the block, or if it cannot start."""
+    try:
+        await client.start()
+        yield client
+    finally:
+        await stop_client(client)
 
 
 async def stop_client(client: Stoppable) -> None:

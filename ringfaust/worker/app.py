@@ -29,12 +29,12 @@ from ringfaust.config.agreement import fingerprint
 from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics, declarations
 from ringfaust.core import levels
-from ringfaust.core.catalog import Catalog, Configuration
+from ringfaust.core.catalog import Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
 from ringfaust.kafka.configuration_topic import configuration_log
-from ringfaust.kafka.names import clock_transactional_id, worker_group, worker_protocol
+from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.offsets import CommittedOffset, group_offsets_again
 from ringfaust.kafka.shared_clients import SharedClients, shared_clients
 from ringfaust.kafka.sign_topic import SignTopic
@@ -42,8 +42,7 @@ from ringfaust.kafka.status_topic import StatusTopic
 from ringfaust.kafka.topic_ids import TopicIds, topic_ids_again
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.processor import Processor, ProcessorConfig
-from ringfaust.processor.row_store import ByteStore, KeyValue
-from ringfaust.protocol.record_batches import RecordBatches
+from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.protocol.stored_rows import Feeds
@@ -51,7 +50,7 @@ from ringfaust.supervisor import on_end_of_input
 from ringfaust.times import wall_ms
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
-from ringfaust.worker.context import NewProcessor, TaskSettings, WorkerContext
+from ringfaust.worker.context import TaskSettings, WorkerContext
 from ringfaust.worker.failover import Failover, LoopWatch
 from ringfaust.worker.faust.consumer_thread import Background
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
@@ -67,7 +66,7 @@ from ringfaust.worker.observe.web import AttachPages, served, web_app
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.hearing import LogEnds
 from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
-from ringfaust.worker.partition.input_positions import read_bounds_again
+from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
 from ringfaust.worker.store.changelog import (
@@ -298,7 +297,7 @@ def _context(
     clients: SharedClients,
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
-    client = worker.client_options()
+    client, catalog = worker.client_options(), first.catalog()
     block_cache_bytes = worker.cache_bytes // 2
     block_cache = Cache(block_cache_bytes)
 
@@ -311,7 +310,7 @@ def _context(
 
     async def bounds(tps: Iterable[TP]) -> Mapping[TP, Bounds]:
         wanted = [*tps]
-        return await clients.ask(lambda each: read_bounds_again(each.consumer, ids, wanted))
+        return await clients.ask(lambda each: read_bounds(each.consumer, ids, wanted))
 
     async def committed(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         group, wanted = worker_group(worker.application), [*tps]
@@ -338,7 +337,9 @@ def _context(
         ),
         open_changelog=lambda: changelog_consumer(client),
         open_standby_log=lambda: standby_consumer(client),
-        new_processor=new_processors(processor_config, first.catalog()),
+        new_processor=lambda store, positions, new_batches: Processor(
+            processor_config, State(ByteStore(store), catalog), positions, new_batches
+        ),
         new_commit_slot=BackgroundCommit,
         group_offsets=committed,
         read_bounds=bounds,
@@ -356,17 +357,6 @@ def _context(
         took_up=took_up,
         newest_configuration=newest,
     )
-
-
-def new_processors(config: ProcessorConfig, catalog: Catalog) -> NewProcessor:
-    """The function that creates the processor of a partition."""
-
-    def new_processor(
-        store: KeyValue, positions: Mapping[str, int], new_batches: Callable[[], RecordBatches], /
-    ) -> Processor[RecordBatches]:
-        return Processor(config, State(ByteStore(store), catalog), positions, new_batches)
-
-    return new_processor
 
 
 def _check_clock(worker: WorkerConfig) -> bool:
@@ -388,11 +378,8 @@ def _check_clock(worker: WorkerConfig) -> bool:
 
 async def _clock_skew_ms(worker: WorkerConfig) -> int:
     """By how much this machine's clock is ahead of the brokers' (R115)."""
-    transactional_id = clock_transactional_id(
-        worker.application, f"{socket.gethostname()}/{os.getpid()}"
-    )
-    topic = worker.topic(Role.HOP)
-    return await clock_skew_ms(worker.client_options(), topic, transactional_id, wall_ms)
+    me = f"{socket.gethostname()}/{os.getpid()}"
+    return await clock_skew_ms(worker.client_options(), worker.application, me)
 
 
 def _credentials(worker: WorkerConfig) -> Any:

@@ -101,7 +101,8 @@ class Assignment:
     def _set_routes(self, feeds: Feeds, revision: int) -> None:
         direct = (route.topic for route in routes_of(feeds, repartitioned=False))
         self._revision = revision
-        self._copartitioned = frozenset({self.home_topic, self._context.topics[Role.HOP], *direct})
+        self.stored_topics = frozenset({self.home_topic, self._context.topics[Role.HOP], *direct})
+        """The topics whose partitions have a store, one for a partition of all of them."""
         self._repartitioned = {route.topic: route for route in routes_of(feeds, repartitioned=True)}
 
     def use_routes(self, revision: int, feeds: Feeds) -> None:
@@ -129,17 +130,12 @@ class Assignment:
     @property
     def topics(self) -> frozenset[str]:
         """All input topics."""
-        return self._copartitioned | self._repartitioned.keys()
+        return self.stored_topics | self._repartitioned.keys()
 
     @property
     def home_topic(self) -> str:
         """The control topic: who has a partition of it has that of all stored topics."""
         return self._context.topics[Role.CONTROL]
-
-    @property
-    def stored_topics(self) -> frozenset[str]:
-        """The topics whose partitions have a store, one for a partition of all of them."""
-        return self._copartitioned
 
     @property
     def takes_standbys(self) -> bool:
@@ -322,7 +318,7 @@ class Assignment:
             missing = gone
             before, changed = changed, {*(read - found.keys())}
             if tasks:  # partitions of a repartitioned topic may all belong to other workers
-                changed |= (self._copartitioned & found.keys()) - read
+                changed |= (self.stored_topics & found.keys()) - read
             if missed := sorted(before & changed):
                 log.info("joining the group again: %s came or went", ", ".join(missed))
                 self._context.reader().rejoin()
@@ -357,7 +353,7 @@ class Assignment:
         have different topics: a partition that is assigned without its home is left out, too.
         """
         limit = self._context.partitions
-        for topic in sorted({tp.topic for tp in tps} & self._copartitioned):
+        for topic in sorted({tp.topic for tp in tps} & self.stored_topics):
             count = self._context.reader().partitions_of(topic)
             if count > limit:
                 raise NotCopartitioned(
@@ -372,7 +368,7 @@ class Assignment:
         wanted: dict[Unit, frozenset[str]] = {}
         homes = {tp.partition for tp in tps if tp.topic == self.home_topic}
         for topic, number in sorted(tps):
-            if topic in self._copartitioned and number in homes:
+            if topic in self.stored_topics and number in homes:
                 unit = Unit(TP(self.home_topic, number))
                 wanted[unit] = wanted.get(unit, frozenset()) | {topic}
             elif topic in self._repartitioned:

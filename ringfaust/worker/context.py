@@ -18,12 +18,12 @@ from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.interfaces import (
     ChangelogConsumer,
     CommitSlot,
-    GroupOffsets,
     InputReader,
     LogEnd,
     OrderReader,
     PartitionStore,
     ReadBounds,
+    ReadGroupOffsets,
     ReadTopicIds,
     StandbyConsumer,
     TaskProducer,
@@ -91,7 +91,7 @@ class WorkerContext:
     """Creates a consumer that follows the changelog for standbys, not started."""
     new_processor: NewProcessor
     new_commit_slot: Callable[[], CommitSlot]
-    group_offsets: GroupOffsets
+    group_offsets: ReadGroupOffsets
     read_bounds: ReadBounds
     topic_ids: ReadTopicIds
     leave_group: Callable[[], Awaitable[bool]]

@@ -380,21 +380,14 @@ class Work(Protocol):
             new_batches: creates an empty container for the records of one topic.
         """
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
-        """Set the start positions of a new assignment, after `restore`.
+    def check_inputs(
+        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
+    ) -> None:
+        """Set positions: of all inputs after `restore`, or of new ones.
 
         Args:
             bounds: by topic, the log that exists now.
             committed: the group's offsets by topic.
-
-        Raises:
-            StateLost: state or input is missing.
-        """
-
-    def check_inputs(
-        self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
-    ) -> None:
-        """Set positions without a new assignment: of all inputs after `restore`, or of new ones.
 
         Raises:
             StateLost: state or input is missing.
@@ -490,7 +483,7 @@ class StoreSource(Protocol):
         """Close the store, or what was prepared of it. May be called again."""
 
 
-GroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
+ReadGroupOffsets = Callable[[Iterable[TP]], Awaitable[Mapping[TP, CommittedOffset]]]
 """Reads the offsets that the consumer group has committed."""
 ReadTopicIds = Callable[[Collection[str]], Awaitable[TopicIds]]
 """Reads the ids of the cluster and of topics."""

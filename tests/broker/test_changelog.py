@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from faust.types import TP
@@ -12,8 +14,9 @@ from rocksdict import Cache
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.interfaces import StateLost
-from ringfaust.worker.store.changelog import changelog_consumer, replay
+from ringfaust.worker.store.changelog import OWN_PACE, changelog_consumer, replay
 from ringfaust.worker.store.rocks import RocksStore
 from tests.broker.test_commit import new_topics
 
@@ -41,11 +44,12 @@ async def commit_batches(broker: EmbeddedBroker, topic: str, batches: int) -> No
 
 
 async def replay_now(store: RocksStore, topic: str, broker: EmbeddedBroker) -> bool:
-    consumer = changelog_consumer({"bootstrap_servers": broker.bootstrap_servers})
-    now_ms = time.time_ns() // 1_000_000
-    return await replay(
-        store, TP(topic, 0), consumer, now_ms=now_ms, tombstone_ms=7 * DAY_MS, replaying={}
-    )
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    context: Any = SimpleNamespace(
+        clock=SystemClock(), tombstone_ms=7 * DAY_MS, replaying={},
+        open_changelog=lambda: changelog_consumer(client),
+    )  # fmt: skip
+    return await replay(store, TP(topic, 0), context, OWN_PACE)
 
 
 @pytest.fixture

@@ -37,7 +37,9 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
-    assert newest_of([], file, "t") == (file, file, "", 0, (), 1, None)
+    found = newest_of([], file, "t")
+    assert found == (file, file, (), 1, None)
+    assert (found.note, found.revision) == ("", 0)
 
 
 def test_the_newest_revision_counts_and_an_older_file_is_told() -> None:

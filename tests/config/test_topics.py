@@ -203,7 +203,9 @@ async def test_a_closed_port_is_reported_at_once():
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08" + b"x" * 8]
 )
-async def test_a_server_that_is_not_kafka_is_reported(answer):
+async def test_a_server_that_is_not_kafka_is_reported(answer, monkeypatch):
+    monkeypatch.setattr("ringfaust.kafka.admin.CONNECT_TIMEOUT_S", 0.3)
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if answer:
             await reader.read(1)
@@ -214,7 +216,7 @@ async def test_a_server_that_is_not_kafka_is_reported(answer):
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         config = WorkerConfig(bootstrap_servers=f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with pytest.raises(BrokerUnreachable) as caught:
-            async with open_admin(config.brokers(), connect_timeout_s=0.3):
+            async with open_admin(config.brokers()):
                 pass
     assert caught.value.servers == config.bootstrap_servers
     assert "does not answer as a Kafka broker with protocol PLAINTEXT" in str(caught.value)

@@ -29,7 +29,7 @@ from aiokafka.producer.sender import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from ringfaust.kafka import vendor
-from ringfaust.kafka.topic_ids import topic_ids
+from ringfaust.kafka.topic_ids import topic_ids_again
 from ringfaust.kafka.vendor import (
     COORDINATOR_NOT_READY,
     retry_soon,
@@ -144,7 +144,7 @@ async def test_a_client_that_stays_connected_asks_brokers_that_have_come_since()
     cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(nodeId=each) for each in known])
     kafka = SimpleNamespace(cluster=cluster, send=send, force_metadata_update=force_metadata_update)
     admin: Any = SimpleNamespace(_client=kafka)
-    answers = await vendor.ask_every_broker_again(admin, NAMES)
+    answers = await vendor.ask_every_broker(admin, NAMES)
     assert [each.cluster for each in answers] == ["by 1", "by 3"]
     # No other request: aiokafka's own have brokers create a topic that was deleted.
     assert asked == [(number, vendor._Metadata) for number in (1, 2, 3)]
@@ -162,8 +162,8 @@ async def test_brokers_that_do_not_agree_about_an_id_are_asked_again(
 
     monkeypatch.setattr("ringfaust.kafka.topic_ids.ask_every_broker", ask)
     with pytest.raises(StaleMetadata, match="do not agree"):
-        await topic_ids({}, NAMES)
+        await topic_ids_again(None, NAMES)
     answers.pop()
-    assert (await topic_ids({}, NAMES)).topics == {"in": "old"}
+    assert (await topic_ids_again(None, NAMES)).topics == {"in": "old"}
     answers[0] = vendor.TopicMetadata("me", [(3, "in", "")])
-    assert (await topic_ids({}, NAMES)).topics == {}
+    assert (await topic_ids_again(None, NAMES)).topics == {}

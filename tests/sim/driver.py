@@ -142,7 +142,6 @@ class TaskDriver:
         if isinstance(self._task.work, PartitionWork):
             self._journal.old_log = {tp.topic: self._reader.last_offset(tp) for tp in self.tps}
         self._run(self._task.open())
-        self._run(self._task.open_again())
         self._check_failure()
 
     def offer(self, batch: Any) -> None:

@@ -20,8 +20,8 @@ from ringfaust.transactional import vendor
 from ringfaust.worker.interfaces import (
     Batch,
     Bounds,
-    GroupOffsets,
     ReadBounds,
+    ReadGroupOffsets,
     ReadPosition,
     ReadTopicIds,
     WorkerClock,
@@ -272,7 +272,7 @@ def virtual_topic_ids(broker: Broker) -> ReadTopicIds:
     return topic_ids
 
 
-def virtual_group_offsets(broker: Broker) -> GroupOffsets:
+def virtual_group_offsets(broker: Broker) -> ReadGroupOffsets:
     async def group_offsets(tps: Iterable[TP]) -> Mapping[TP, CommittedOffset]:
         return {
             tp: CommittedOffset(broker.offsets[tp], broker.metadata[tp])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from tests.sim.plan import (
@@ -78,64 +79,58 @@ class Script:
     def steps(self, count: int = STEPS) -> list[Step]:
         draws, weights = zip(*self._draws, strict=True)
         drawn = [draw() for draw in self._rng.choices(draws, weights, k=count)]
-        return [
-            each
-            for step in drawn
-            for each in (
-                *self._standby(),
-                *self._changed_version(),
-                *self._operated(),
-                *self._stopping(step),
-            )
-        ]
+        return [each for step in drawn for each in self._with_others(step)]
 
-    def _standby(self) -> list[Step]:
+    def _with_others(self, step: Step) -> Iterator[Step]:
+        yield from self._standby()
+        yield from self._changed_version()
+        yield from self._operated()
+        yield from self._stopping(step)
+
+    def _standby(self) -> Iterator[Step]:
         """Now and then a worker follows the changelog of a partition that another one has."""
         rng = self._standbys
-        if rng.random() >= STANDBY_SHARE:
-            return []
-        return [
-            ("standby", rng.randrange(PARTITIONS), rng.randrange(WORKERS), rng.choice((1, 5, 99)))
-        ]
+        if rng.random() < STANDBY_SHARE:
+            number, worker = rng.randrange(PARTITIONS), rng.randrange(WORKERS)
+            yield ("standby", number, worker, rng.choice((1, 5, 99)))
 
-    def _changed_version(self) -> list[Step]:
+    def _changed_version(self) -> Iterator[Step]:
         """Now and then a worker is replaced by one of the version before, or of this one."""
         rng = self._versions
-        if rng.random() >= VERSION_SHARE:
-            return []
-        return [("change_version", rng.random() < 0.7, rng.choice(("keep", "tail", "lose")))]
+        if rng.random() < VERSION_SHARE:
+            yield ("change_version", rng.random() < 0.7, rng.choice(("keep", "tail", "lose")))
 
-    def _operated(self) -> list[Step]:
+    def _operated(self) -> Iterator[Step]:
         """Now and then an operator applies a configuration or raises the level (R128, R129)."""
         rng, where = self._operators, partition_for(ADDED)
         weights = [*_OPERATED.values(), 1 - sum(_OPERATED.values())]
         what = rng.choices([*_OPERATED, ""], weights)[0]
         if what == "send":
             fields = {"id": f"f{rng.randrange(1_000)}", "priority": rng.choice((1, 9))}
-            return [("send", rng.choice(("keyed", REMOVABLE, "far")), ADDED, fields)]
-        if what == "attach":
+            yield ("send", rng.choice(("keyed", REMOVABLE, "far")), ADDED, fields)
+        elif what == "attach":
             command = {"type": what, "queue": ADDED, "consumer": "k1", "credit": rng.choice((0, 2))}
-            return [("say", where, command, 1)]
-        if what == "raise_level":
-            return [(what,)]
-        if what == "apply":
-            return [(what, *self._changed(rng), rng.random() < 0.7, rng.random() < 0.9)]
-        return []
+            yield ("say", where, command, 1)
+        elif what == "raise_level":
+            yield (what,)
+        elif what == "apply":
+            yield (what, *self._changed(rng), rng.random() < 0.7, rng.random() < 0.9)
 
-    def _stopping(self, step: Step) -> list[Step]:
+    def _stopping(self, step: Step) -> Iterator[Step]:
         """Now and then nobody can decide what the step writes, or somebody gives an order."""
         rng, index = self._stops, self._stops.randrange(self._units)
         share = ORDER_SHARE if self._has_fault else ORDER_SHARE / 10
         if step[0] in _WRITING and rng.random() < POISON_SHARE:
             self._has_fault = True
-            return [("poison", step)]
+            yield ("poison", step)
+            return
+        yield step
         if rng.random() < FORBID_SHARE:
             self._has_fault = True
-            return [step, ("forbid", index, rng.choice(("open", "commit")))]
-        if rng.random() < share:
+            yield ("forbid", index, rng.choice(("open", "commit")))
+        elif rng.random() < share:
             order = rng.choice(("retry", "retry", "skip", "skip", "skip", "skip another"))
-            return [step, ("order", index, order, rng.random() < 0.2, rng.choice(PAUSES))]
-        return [step]
+            yield ("order", index, order, rng.random() < 0.2, rng.choice(PAUSES))
 
     def _changed(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
         """The queue or address that a configuration changes, and its settings."""

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
@@ -213,40 +213,41 @@ class Worker:
         """The newest configuration that it knows (R128)."""
         self._followers: dict[int, Follower] = {}
         self._routes = {"far": Route("far", "{header:ringfaust-queue}")}
-        self._shared: dict[str, Any] = {
-            "application": "sim",
-            "partitions": PARTITIONS,
-            "topics": TOPICS,
-            "data_dir": Path("/", name),
-            "cache_bytes": plan.cache_bytes,
-            "tick_ms": 0,
-            "feeds": plan.feeds(),
-            "clock_skew_max_ms": SKEW_MAX_MS,
-            "stops_at_gaps": False,
-            "tombstone_ms": TOMBSTONE_MS,
-            "processor_config": plan.processor_config(),
-            "task_settings": TaskSettings(
+        self._context = WorkerContext(
+            application="sim",
+            partitions=PARTITIONS,
+            topics=TOPICS,
+            data_dir=Path("/", name),
+            cache_bytes=plan.cache_bytes,
+            tick_ms=0,
+            feeds=plan.feeds(),
+            clock_skew_max_ms=SKEW_MAX_MS,
+            stops_at_gaps=False,
+            tombstone_ms=TOMBSTONE_MS,
+            processor_config=plan.processor_config(),
+            task_settings=TaskSettings(
                 batch_records=plan.batch_records,
                 slice_records=plan.slice_records,
                 yields_per_slice=1,
             ),
-            "clock": self.clock,
-            "open_store": self._open_store,
-            "open_changelog": lambda: VirtualConsumer(broker),
-            "open_standby_log": _never,
-            "group_offsets": virtual_group_offsets(broker),
-            "topic_ids": virtual_topic_ids(broker),
-            "leave_group": _never,
-            "newest_configuration": _never,
-            "took_up": self._learn,
-            "log_end": self._log_ends.end,
-            "reader": lambda: self.reader,
-        }
-
-        self._store_context = WorkerContext(
-            **self._shared, open_producer=_never, new_processor=_never, new_commit_slot=_never,
-            read_bounds=_never, crash=_never, open_orders=_never,
-        )  # fmt: skip
+            clock=self.clock,
+            open_store=self._open_store,
+            open_producer=_never,
+            open_changelog=lambda: VirtualConsumer(broker),
+            open_standby_log=_never,
+            new_processor=_never,
+            new_commit_slot=_never,
+            group_offsets=virtual_group_offsets(broker),
+            read_bounds=virtual_bounds(broker),
+            topic_ids=virtual_topic_ids(broker),
+            leave_group=_never,
+            log_end=self._log_ends.end,
+            reader=lambda: cast(Any, self.reader),  # nobody calls what it lacks
+            open_orders=_never,
+            crash=_never,
+            took_up=self._learn,
+            newest_configuration=_never,
+        )
 
     def _new_driver(self, unit: Unit) -> TaskDriver:
         journal, commit = Journal(self.clock), SteppedCommit()
@@ -268,13 +269,11 @@ class Worker:
                 check_allowed=check,
             )
 
-        context = WorkerContext(
-            **self._shared,
+        context = replace(
+            self._context,
             open_producer=open_producer,
             new_processor=new_processor,
             new_commit_slot=lambda: commit,
-            read_bounds=virtual_bounds(self._broker),
-            crash=_never,
             open_orders=virtual_orders(self._broker, journal.unanswered),
         )
         if unit.repartitioned:
@@ -292,7 +291,7 @@ class Worker:
         self._revision = max(revision, self._revision)
 
     def _follower(self, number: int) -> Follower:
-        return self._followers.setdefault(number, Follower(number, self._store_context))
+        return self._followers.setdefault(number, Follower(number, self._context))
 
     def follow(self, number: int, most: int) -> None:
         """Its standby of a partition that another worker has applies up to `most` records."""

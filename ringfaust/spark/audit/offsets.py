@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
-from ringfaust.kafka.reader import reader_of
+from ringfaust.transactional.vendor import connected
 
 TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""
@@ -35,7 +35,7 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
             f"these topics do not exist: {', '.join(missing)}; `ringfaust topics plan` lists the "
             "topics an application needs"
         )
-    async with _reader(worker, topics) as consumer:
+    async with _consumer(worker, topics) as consumer:
         tps = sorted(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
@@ -47,10 +47,15 @@ async def offsets_at(
 ) -> dict[tuple[str, int], int]:
     """By topic and partition: the first offset whose record is not older than a time, or the end.
 
+    Args:
+        worker: brokers.
+        topics: existing topics.
+        time_ms: ms since 1970.
+
     Raises:
         CannotAudit: no broker answers the question.
     """
-    async with _reader(worker, topics) as consumer:
+    async with _consumer(worker, topics) as consumer:
         tps = sorted(consumer.assignment())
         ends = await consumer.end_offsets(tps)
         found = await consumer.offsets_for_times(dict.fromkeys(tps, time_ms))
@@ -59,9 +64,11 @@ async def offsets_at(
 
 
 @asynccontextmanager
-async def _reader(worker: WorkerConfig, topics: Collection[str]) -> AsyncIterator[AIOKafkaConsumer]:
+async def _consumer(
+    worker: WorkerConfig, topics: Collection[str]
+) -> AsyncIterator[AIOKafkaConsumer]:
     try:
-        async with reader_of(worker.client_options(), topics, "read_uncommitted") as consumer:
+        async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
             yield consumer
     except KafkaError as error:
         raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error

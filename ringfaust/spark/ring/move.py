@@ -18,7 +18,7 @@ from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import running_workers
 from ringfaust.kafka.changelog_owner import ChangelogEnd
 from ringfaust.kafka.names import (
     partition_transactional_id,
@@ -72,14 +72,12 @@ async def refuse_if_running(worker: WorkerConfig) -> None:
         CannotMove: one does.
         BrokerUnreachable: no broker answers.
     """
-    group = worker_group(worker.application)
-    async with open_admin(worker.brokers()) as admin:
-        members = (await admin.group(group)).members
-    if members:
+    if members := await running_workers(worker.brokers()):
         whose = ", ".join(f"{each.client_id} at {each.host}" for each in members[:3])
         raise CannotMove(
-            f"{group} still has running workers ({len(members)}): stop them all first ({whose}). A "
-            f"killed worker counts until its session times out after {worker.session_timeout_ms} ms"
+            f"{worker_group(worker.application)} still has running workers ({len(members)}): stop "
+            f"them all first ({whose}). A killed worker counts until its session times out after "
+            f"{worker.session_timeout_ms} ms"
         )
 
 

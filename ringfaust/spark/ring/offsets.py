@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
 from ringfaust.kafka.offsets import commit_group_offsets
-from ringfaust.kafka.reader import last_record, reader_of
+from ringfaust.kafka.reader import last_record, subscribed_reader
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +27,21 @@ async def record_ends(
     client: Mapping[str, Any], topics: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """By topic and partition, one past the last committed record. Empty partitions are left out."""
-    found: dict[str, dict[int, int]] = {}
-    async with reader_of(client, topics) as consumer:
+    async with subscribed_reader(client, topics) as consumer:
         tps = list(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
+        found: dict[str, dict[int, int]] = {}
         for tp in tps:
             last = await last_record(consumer, tp, begins[tp], ends[tp])
             if last is not None:
                 found.setdefault(tp.topic, {})[tp.partition] = int(last.offset) + 1
-    return found
+        return found
 
 
 async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
     """By topic and partition, the end of the committed log, transaction markers included."""
-    async with reader_of(client, topics) as consumer:
+    async with subscribed_reader(client, topics) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
     found: dict[str, dict[int, int]] = {}
     for tp, end in ends.items():
@@ -54,6 +54,10 @@ class ReadOffsets:
 
     The offsets of repartitioned topics are committed here, for tools that show lag. Those of other
     topics are committed with the outputs.
+
+    Args:
+        worker: names brokers and application.
+        repartitioned: the topics whose records the shuffle brings to their partitions.
     """
 
     def __init__(self, worker: WorkerConfig, repartitioned: Collection[str]) -> None:

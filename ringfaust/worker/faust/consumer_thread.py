@@ -173,18 +173,12 @@ class BatchThread(FaustConsumerThread):
 
     def wake(self) -> None:
         """End the current fetch early because other partitions are wanted now. Any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody fetches any more
-            self.thread_loop.call_soon_threadsafe(self._wanted_changed.set)
+        self.soon(self._wanted_changed.set)
 
-    def rejoin(self) -> None:
-        """Have the group assign the partitions again. Any thread."""
+    def soon(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call something in the thread, if that still runs. Any thread."""
         with suppress(RuntimeError):  # the loop is closed: the worker stops
-            self.thread_loop.call_soon_threadsafe(self.request_rejoin)
-
-    def change_topics(self, topics: frozenset[str]) -> None:
-        """Take part in the group with these topics from now on, and read on. Any thread."""
-        with suppress(RuntimeError):  # the loop is closed: the worker stops
-            self.thread_loop.call_soon_threadsafe(self.subscribe_to, topics)
+            self.thread_loop.call_soon_threadsafe(call, *arguments)
 
     def take_failed(self) -> list[TP]:
         """The partitions that cannot be read where they stand, since the last call. Any thread.
@@ -195,7 +189,7 @@ class BatchThread(FaustConsumerThread):
 
     async def fetch(self, tps: frozenset[TP]) -> list[Batch]:
         """Wait for records of `tps`, for `wake`, or for a second."""
-        return await self._in_thread(self._fetch(tps))
+        return await self.in_thread(self._fetch(tps))
 
     async def seek_to(self, tp: TP, offset: int) -> None:
         """Continue at `offset`, in a new generation.
@@ -204,20 +198,15 @@ class BatchThread(FaustConsumerThread):
             aiokafka.errors.IllegalStateError: the partition is not assigned, or the client has
                 stopped.
         """
-        await self._in_thread(self._seek_to(tp, offset))
+        await self.in_thread(self._seek_to(tp, offset))
 
     def stop_reading(self, tps: Collection[TP]) -> None:
         """Read them no more, until they are sought again. Any thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody reads any more
-            self.thread_loop.call_soon_threadsafe(self._stop_reading, tps)
-
-    async def end_membership(self) -> None:
-        """Take part in the group no more, and read on."""
-        await self._in_thread(self.close_coordinator())
+        self.soon(self._stop_reading, tps)
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned."""
-        return await self._in_thread(self._read_position(tp))
+        return await self.in_thread(self._read_position(tp))
 
     async def _read_position(self, tp: TP) -> ReadPosition | None:
         if tp not in self._generations:
@@ -238,9 +227,15 @@ class BatchThread(FaustConsumerThread):
     def _on_twin(self) -> None:
         self._has_twin = True
 
-    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        # Faust's method queue has a fixed number of workers, which fetches would occupy. This has
-        # not, and cancelling it cancels the work.
+    async def in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something in the thread, and return its result. Any thread.
+
+        Faust's method queue has a fixed number of workers, which fetches would occupy. This has
+        not, and cancelling it cancels the work.
+
+        Raises:
+            aiokafka.errors.IllegalStateError: the thread has ended.
+        """
         try:
             running = asyncio.run_coroutine_threadsafe(work, self.thread_loop)
         except RuntimeError:  # the loop is closed: the worker stops after a crash

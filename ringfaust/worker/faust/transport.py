@@ -140,7 +140,7 @@ class BatchConsumer(FaustConsumer):
 
     async def end_membership(self) -> None:
         """Take part in the group no more, and read on."""
-        await self._batch_thread.end_membership()
+        await self._batch_thread.in_thread(self._batch_thread.close_coordinator())
 
     async def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""
@@ -152,13 +152,13 @@ class BatchConsumer(FaustConsumer):
 
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
-        self._batch_thread.rejoin()
+        self._batch_thread.soon(self._batch_thread.request_rejoin)
 
     def change_topics(self, topics: frozenset[str]) -> None:
         """Take part in the group with these topics from now on. What is read stays (R128)."""
         for channel in cast(Any, self.app.topics):
             channel.topics = sorted(topics)
-        self._batch_thread.change_topics(topics)
+        self._batch_thread.soon(self._batch_thread.subscribe_to, topics)
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, as far as the client knows; 0: it does not exist."""

@@ -98,8 +98,6 @@ class StatusPublisher:
         self._said = _NOTHING
         """What it said, as far as a change of it makes a new row."""
         self._trouble = ""
-        self.published_bytes = 0
-        """Of all rows so far: keys and values, before compression."""
 
     async def run(self) -> None:
         """Publish until cancelled. Errors are logged, and it starts over."""
@@ -191,10 +189,9 @@ class StatusPublisher:
             made += 1
             if (row := part.next_row(now_s)) is not None:
                 rows.append(row)
-                size += _size(row)
+                size += len(row[0]) + len(row[1] or b"")
         if rows:
             await self._topic.write(part.work.number, rows)
-            self.published_bytes += size
         return size
 
     async def _tell_of_worker(self, now_s: float) -> None:
@@ -227,7 +224,6 @@ class StatusPublisher:
         }  # fmt: skip
         value = json.dumps(row, separators=(",", ":")).encode()
         await self._topic.write(_WORKERS_PARTITION, [(self._key, value)])
-        self.published_bytes += _size((self._key, value))
         self._said, self._beat_s = (said, up_to_date), now_s
 
     def _backlog(self) -> dict[str, dict[str, int]]:
@@ -244,10 +240,6 @@ class StatusPublisher:
                 if number in behind
             },
         }
-
-
-def _size(row: StatusRow) -> int:
-    return len(row[0]) + len(row[1] or b"")
 
 
 def _is_gone(value: bytes) -> bool:

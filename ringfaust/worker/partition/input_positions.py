@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import StaleMetadata, UnknownTopicOrPartitionError
 from faust.types import TP
 
 from ringfaust.kafka.offsets import CommittedOffset
-from ringfaust.kafka.reader import committed_reader
-from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.gaps import Gap, GapCause
 from ringfaust.worker.interfaces import (
     Bounds,
@@ -43,21 +41,15 @@ class Starts(NamedTuple):
     gaps: list[Gap]
 
 
-async def read_bounds(client: Mapping[str, Any], tps: Iterable[TP]) -> dict[TP, Bounds]:
-    """The bounds of each partition, and the id of its topic; `client`: options of any Kafka client.
-
-    Raises:
-        UnknownTopicOrPartitionError: a topic does not exist.
-        StaleMetadata: a topic was created again meanwhile; ask again.
-    """
-    async with committed_reader(client) as consumer:
-        return await read_bounds_again(consumer, lambda names: topic_ids(client, names), tps)
-
-
-async def read_bounds_again(
+async def read_bounds(
     consumer: AIOKafkaConsumer, ids_of: ReadTopicIds, tps: Iterable[TP]
 ) -> dict[TP, Bounds]:
-    """Like `read_bounds`, with a client that is connected and reads what is committed.
+    """The bounds of each partition, and the id of its topic.
+
+    Args:
+        consumer: a client that is connected and reads what is committed.
+        ids_of: asks for the ids of topics.
+        tps: the partitions.
 
     Raises:
         UnknownTopicOrPartitionError: a topic does not exist.

@@ -173,15 +173,6 @@ class RepartitionWork:
             revision=self._revision,
         )
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
-        """Set the start position of a new assignment.
-
-        Raises:
-            StateLost: input is missing.
-            GapFound: records are missing, and the worker stops then.
-        """
-        self.check_inputs(bounds, committed)
-
     def check_inputs(
         self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
     ) -> None:

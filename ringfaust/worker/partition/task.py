@@ -107,8 +107,6 @@ class Task:
         """Records that did not fit into the last cycle (R114)."""
         self._cycle_lock = asyncio.Lock()
         self._suspicion = ""
-        self._unopened: Exception | None = None
-        """Why `open` could not open it."""
         self._is_started = False
         """Whether the work has its start positions."""
         self._unread: frozenset[TP] = frozenset()
@@ -134,7 +132,7 @@ class Task:
     async def open(self) -> None:
         """Take the partition over from an earlier owner, and read its inputs.
 
-        If that fails, the task tries again once it is started, or stops.
+        If that fails, the task tries again, or stops.
 
         Raises:
             StopsWorker: the worker must not run.
@@ -144,9 +142,9 @@ class Task:
         except StopsWorker:
             raise
         except Exception as error:
-            self._unopened = error
-            return
-        await self._read_on()
+            await self._recover(error)
+        else:
+            await self._read_on()
 
     async def _take_over(self, *, is_fenced: bool = False) -> None:
         """Load the state, as soon as this worker is sure to own the partition (R126)."""
@@ -158,20 +156,29 @@ class Task:
         await self._load()
 
     async def _load(self) -> None:
-        """Load the committed state, and compare it with the log that exists now."""
-        committed = await self._restore()
+        """Settle the open transaction, load the committed state, and compare it with the log."""
+        self._producer = self._open_producer()
         try:
+            await self._producer.start()
+            # Read before the end of the changelog, so that they are never newer than the state.
+            committed = await self._committed(self.work.tps)
+            self._store = await self._source.open(committed)
+            before = self.work.tps
+            self.work.restore(self._store, committed, self._producer.new_batches)
+            # A commit that seemed to fail may have changed the routes after all (R128).
+            if gone := before - self.work.tps:
+                self._context.reader().stop_reading(gone)
+            if new := self.work.tps - before:
+                committed = {**committed, **await self._committed(new)}
             # Not before: the old owner has read on until it was shut out, past an earlier end.
             bounds = await self._bounds(self.work.tps)
-            if self._is_started:
-                self.work.check_inputs(bounds, committed)
-            else:
-                self.work.start(bounds, committed)
+            self.work.check_inputs(bounds, committed)
             self._suspect_until(bounds)
         except BaseException:
             await self._release()
             raise
         self._is_started = True
+        self.buffer.arrived.set()  # commits soon what restoring has changed
 
     def _suspect_until(self, bounds: Mapping[str, Bounds]) -> None:
         """Do not wait for what a topic lost when it was truncated or created again."""
@@ -198,27 +205,6 @@ class Task:
                     raise
                 log.warning("%s: cannot look up %s (%r)", self.work.name, sorted(tps), error)
             await self._clock.sleep(next(waits_s))
-
-    async def _restore(self) -> Mapping[str, CommittedOffset]:
-        """Settle the open transaction, then load the committed state. Returns group offsets."""
-        self._producer = self._open_producer()
-        try:
-            await self._producer.start()
-            # Read before the end of the changelog, so that they are never newer than the state.
-            committed = await self._committed(self.work.tps)
-            self._store = await self._source.open(committed)
-            before = self.work.tps
-            self.work.restore(self._store, committed, self._producer.new_batches)
-            # A commit that seemed to fail may have changed the routes after all (R128).
-            if gone := before - self.work.tps:
-                self._context.reader().stop_reading(gone)
-            if new := self.work.tps - before:
-                committed = {**committed, **await self._committed(new)}
-        except BaseException:
-            await self._release()
-            raise
-        self.buffer.arrived.set()  # commits soon what restoring has changed
-        return committed
 
     async def _read_on(self) -> None:
         """Serve the partition, from its positions on."""
@@ -332,21 +318,14 @@ class Task:
         self.buffer.arrived.set()
 
     async def _run(self) -> None:
-        if self.trouble and self._unopened is None:
+        if self.trouble == RECOVERING:
             await self.open()
-        await self.open_again()
         while not self.is_handed_over:
             if self.stopped is not None:
                 await self.wait_for_order()
             else:
                 await self._try(self._wait_for_work)
                 await self.run_cycle()
-
-    async def open_again(self) -> None:
-        """Try again if `open` could not open the partition, or stop."""
-        error, self._unopened = self._unopened, None
-        if error is not None:
-            await self._recover(error)
 
     async def _wait_for_work(self) -> None:
         timeout_s = 0 if self._left else self.work.poll_timeout_s()

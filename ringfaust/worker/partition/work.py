@@ -24,12 +24,11 @@ from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata
 from ringfaust.processor.processor import Processor
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
-from ringfaust.protocol.route_changes import MovedQueue, RouteChanges, feeds_of, routes_of, shown
+from ringfaust.protocol.route_changes import feeds_of, routes_of
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
     INPUTS_KEY,
     POSITIONS_KEY,
-    Feeds,
     read_feeds,
     read_inputs,
     read_positions,
@@ -42,24 +41,21 @@ from ringfaust.worker.interfaces import (
     PendingCommit,
 )
 from ringfaust.worker.partition.command_log import CommandLog
+from ringfaust.worker.partition.group_offsets import GroupOffsets
 from ringfaust.worker.partition.hearing import Hearing
 from ringfaust.worker.partition.input_positions import check_changelog, log_gaps, start_positions
 from ringfaust.worker.partition.numbers import PartitionNumbers
 from ringfaust.worker.partition.pausing import InputPauses
-from ringfaust.worker.partition.route_changes import QueuesMoved
+from ringfaust.worker.partition.route_changes import RouteSwitch
 from ringfaust.worker.partition.spans import WorkerSpans
 from ringfaust.worker.partition.task import Task
-from ringfaust.worker.store.changelog import OWN_PACE
-from ringfaust.worker.store.follower import Follower
+from ringfaust.worker.store.follower import Follower, OwnStore
 from ringfaust.worker.store.identity import read_identity
 
 log = logging.getLogger(__name__)
 
 _CLOCK_CHECK_S = 1.0
 """How often a partition looks whether the clock agrees with the brokers' again."""
-_GROUP_OFFSETS_S = 2.0
-"""How far the offsets of the consumer group may lag behind the positions in the state."""
-_NOT_OURS = -1
 _CAUGHT_UP_CHECK_S = 0.2
 """How often a partition that was just assigned checks, when idle, whether it has read its log."""
 
@@ -84,38 +80,6 @@ def partition_task(
     )
 
 
-class OwnStore:
-    """The store of a task that serves a partition."""
-
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
-        self._has_begun = self._is_lent = False
-
-    async def catch_up(self) -> None:
-        """Apply the changelog as far as it goes now, and leave the store open.
-
-        A standby has done that. `open` then has little to apply, and after the death of the owner
-        everybody waits for it.
-        """
-        self._has_begun = True
-        if not self._follower.is_caught_up:
-            await self._follower.catch_up(OWN_PACE)
-
-    async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
-        """Open the store, up to date."""
-        store = await self._follower.lend()
-        self._is_lent = True
-        return store
-
-    def close(self) -> None:
-        """Close the store."""
-        if self._is_lent:
-            self._follower.take_back()
-        elif self._has_begun:
-            self._follower.rest()
-        self._has_begun = self._is_lent = False
-
-
 class PartitionWork:
     """Processes the records of one partition of the input topics."""
 
@@ -126,20 +90,14 @@ class PartitionWork:
         """What the group has given it; and what it reads of that."""
         self._looked: tuple[frozenset[str], int] | None = None
         """The topics that it had, and the revision that was in use, when it chose what to read."""
-        self._blocked: list[MovedQueue] = []
-        """The queues that must be empty before it reads what it was given (R113)."""
         self._context = context
-        self._ends: Mapping[str, int] | None = None
+        self._ends: Mapping[str, int] | None = {}
         """By topic: the end of the log at the assignment; None once it has been read."""
-        self._in_group: dict[str, int] = {}
-        """By topic: the offset that the consumer group has."""
-        self._next_group_s = 0.0
-        """When the group's offsets are next due, if they lag."""
+        self._group = GroupOffsets(context.clock)
         self._before: Mapping[str, int] = {}
         """By topic: the position before the cycle, or in the last commit."""
         self._next_tick_s = 0.0
         self._control = TP(context.topics[Role.CONTROL], number)
-        self._hearing = Hearing()
         self._command_log = CommandLog(number, context.clock.monotonic_s)
         spans = open_spans()
         self._spans = WorkerSpans(spans) if spans else None
@@ -214,7 +172,8 @@ class PartitionWork:
             store, positions, new_batches
         )
         self._processor.load_inputs(read_inputs(store.get(INPUTS_KEY)))
-        self._feeds = read_feeds(store.get(FEEDS_KEY))
+        feeds = read_feeds(store.get(FEEDS_KEY))
+        self._routes = RouteSwitch(self.number, self._processor, feeds)
         identity = read_identity(store)
         self._changelog_id = identity.changelog if identity else ""
         self._pauses = InputPauses(self.number, self._processor, self._context)
@@ -237,16 +196,6 @@ class PartitionWork:
                 self.number, ahead_ms / 1000, f"{datetime.fromtimestamp(state_ms // 1000, UTC)}",
             )  # fmt: skip
 
-    def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]) -> None:
-        """Set the start positions; nothing ticks until the log that exists now has been read.
-
-        Raises:
-            StateLost: state or input is missing.
-            GapFound: records are missing, and the worker stops then.
-        """
-        self.check_inputs(bounds, committed)
-        self._ends = {topic: bound.end for topic, bound in bounds.items()}
-
     @property
     def has_other_inputs(self) -> bool:
         """Whether it may have to read other topics from here on (R128)."""
@@ -254,22 +203,12 @@ class PartitionWork:
             return False
         if self._looked != (self._given, self._processor.revision):
             return True
-        return bool(self._blocked) and not any(map(self._messages_in, self._blocked))
-
-    def _messages_in(self, moved: MovedQueue) -> int:
-        queue = self.state.queue(moved.name)
-        return 0 if queue is None else queue.counts.messages
+        return self._routes.is_free_again
 
     @property
     def blocked(self) -> str:
         """Why it reads nothing but commands; empty: it reads all its inputs."""
-        if not self._blocked:
-            return ""
-        return (
-            f"it reads nothing but commands: the routes of revision {self._processor.revision} "
-            f"would move queues with messages: {shown(self._blocked)}. Consume, move or purge "
-            "these messages, or apply the earlier routes again"
-        )
+        return self._routes.blocked
 
     def take_up_inputs(self) -> bool:
         """Use the routes of the configuration in use, and choose which topics to read (R128).
@@ -279,7 +218,7 @@ class PartitionWork:
                 messages to other partitions.
         """
         processor, context = self._processor, self._context
-        used, before = processor.state.configuration, (self._topics, self._feeds)
+        used, before = processor.state.configuration, (self._topics, self._routes.feeds)
         was_taken = self._looked is None
         self._looked = (self._given, processor.revision)
         feeds = context.feeds
@@ -288,46 +227,24 @@ class PartitionWork:
             context.took_up(used.revision, feeds)
         direct = routes_of(feeds, repartitioned=False)
         topics = {context.topics[Role.HOP], *(route.topic for route in direct)}
-        if self._is_blocked(feeds):
-            topics.clear()
-        else:
+        if self._routes.switch_to(feeds):
             processor.use_routes(direct)
+        else:
+            topics.clear()
         self._topics = self._given & {self._control.topic, *topics}
         if self._ends is not None:  # what is not read is not waited for
             self._ends = {topic: end for topic, end in self._ends.items() if topic in self._topics}
-        if (self._topics, self._feeds) == before and not was_taken:
+        if (self._topics, self._routes.feeds) == before and not was_taken:
             return False
         self._pauses.keep(self._topics)
         return True
-
-    def _is_blocked(self, now: Feeds) -> bool:
-        """Whether routes would move queues with messages. Deletes empty ones that move (R113).
-
-        A client attaches where a queue has had messages, so an empty one must not stay behind.
-        """
-        if self._feeds == now:
-            self._blocked = []
-            return False
-        processor, number = self._processor, self.number
-        moved = RouteChanges(self._feeds, now).moved(processor.queues, number)
-        full = [queue for queue in moved if queue.messages]
-        if full and not processor.revision:
-            raise QueuesMoved(number, full)
-        self._blocked = full
-        if full:
-            log.error("partition %d: %s", number, self.blocked)
-            return True
-        for queue in moved:
-            log.info("partition %d: deletes %r: it is empty and moved", number, queue.name)
-            processor.delete_queue(queue.name)
-        processor.fed_by(now)
-        self._feeds = now
-        return False
 
     def check_inputs(
         self, bounds: Mapping[str, Bounds], committed: Mapping[str, CommittedOffset]
     ) -> None:
         """Compare the positions with the log that exists, and report what is missing (R112).
+
+        After the assignment nothing ticks until that log has been read.
 
         Raises:
             StateLost: state or input is missing.
@@ -340,14 +257,9 @@ class PartitionWork:
         log_gaps(starts.gaps, stop=self._context.stops_at_gaps)
         ids = {topic: bound.topic_id for topic, bound in bounds.items()}
         processor.go_to(starts.positions, ids, starts.gaps)
-        if self._ends is not None:  # those of a recreated topic are never reached
+        if self._ends is not None:  # the earlier ones of a recreated topic are never reached
             self._ends = {**self._ends, **{topic: bound.end for topic, bound in bounds.items()}}
-        # An offset of a repartition task would be taken for the position: see `start_positions`.
-        for topic in bounds:
-            self._in_group.pop(topic, None)
-        for topic, found in committed.items():
-            self._in_group[topic] = _NOT_OURS if found.is_repartitioned else found.offset
-        self._next_group_s = 0.0
+        self._group.learn(bounds, committed)
 
     def topic_ids(self) -> Mapping[str, str]:
         """The ids of the input topics and of the changelog, as far as they are known."""
@@ -366,26 +278,26 @@ class PartitionWork:
         """How long to wait for records before the next cycle; None: until some arrive."""
         if self._processor.is_unfinished or self.has_other_inputs:
             return 0.0
-        if not self._group_lag():
-            return self._until_work_s()
-        until_due_s = max(self._next_group_s - self._context.clock.monotonic_s(), 0.0)
-        until_work_s = self._until_work_s()
-        return until_due_s if until_work_s is None else min(until_due_s, until_work_s)
+        waits_s = (self._group.until_due_s(self._read_positions()), self._until_work_s())
+        return min((each_s for each_s in waits_s if each_s is not None), default=None)
 
     def _until_work_s(self) -> float | None:
         """How long until something is due in the state, or may be; None: nothing is."""
         if self._ends is not None:
             return _CAUGHT_UP_CHECK_S
+        clock = self._context.clock
+        until_tick_s = self._until_tick_s(clock.wall_ms())
+        return until_tick_s if until_tick_s is None or clock.is_right else _CLOCK_CHECK_S
+
+    def _until_tick_s(self, wall_ms: int) -> float | None:
+        """How long until time acts on the state; None: it does not, as things are."""
         if self._context.processor_config.log_is_clock:
             return None
         wake_ms = self._processor.next_wake_ms()
         if wake_ms is None:
             return None
-        clock = self._context.clock
-        if not clock.is_right:
-            return _CLOCK_CHECK_S
-        due_s = (wake_ms - clock.wall_ms()) / 1000
-        return max(due_s, self._next_tick_s - clock.monotonic_s(), 0.0)
+        pause_s = self._next_tick_s - self._context.clock.monotonic_s()
+        return max((wake_ms - wall_ms) / 1000, pause_s, 0.0)
 
     def begin_cycle(self, wall_ms: int) -> None:
         """Tick if it is time, but not before the old log has been read.
@@ -397,14 +309,9 @@ class PartitionWork:
         if self._processor.is_unfinished:
             self._processor.go_on()
             return
-        if self._ends is not None or self._context.processor_config.log_is_clock:
-            return
-        if not self._context.clock.is_right:  # R115
-            return
-        wake_ms = self._processor.next_wake_ms()
-        now_s = self._context.clock.monotonic_s()
-        if wake_ms is not None and wake_ms <= wall_ms and now_s >= self._next_tick_s:
-            self._next_tick_s = now_s + self._context.tick_ms / 1000
+        clock = self._context.clock
+        if self._ends is None and clock.is_right and self._until_tick_s(wall_ms) == 0:  # R115
+            self._next_tick_s = clock.monotonic_s() + self._context.tick_ms / 1000
             self._processor.tick(wall_ms, self._hearing.heard)
 
     def decide(self, records: Iterator[FetchedRecord], wall_ms: int) -> None:
@@ -433,10 +340,10 @@ class PartitionWork:
     ) -> PendingCommit | None:
         """Remove what the cycle has decided; None if there is nothing to commit."""
         processor = self._processor
-        offsets = self._take_group_offsets(is_last=is_last)
+        read = self._read_positions()
+        offsets = self._group.take(read, is_last=is_last)
         if is_probe:
-            known = self._topics & processor.positions.keys()
-            offsets = {topic: processor.positions[topic] for topic in known}
+            offsets = read
         has_read = any(self._before.get(topic) != at for topic, at in processor.positions.items())
         self._before = dict(processor.positions)
         activity, outputs = processor.activity(), processor.outputs()
@@ -447,29 +354,10 @@ class PartitionWork:
         metadata = changelog_metadata(self._changelog_id)
         return PendingCommit(outputs, processor.writes(), offsets, wall_ms, metadata, activity)
 
-    def _group_lag(self) -> dict[str, int]:
-        """The positions, by topic, that differ from the group's offsets."""
-        positions, known = self._processor.positions, self._in_group
-        return {
-            topic: positions[topic]
-            for topic in self._topics
-            if topic in positions and positions[topic] != known.get(topic, 0)
-        }
-
-    def _take_group_offsets(self, *, is_last: bool) -> Mapping[str, int]:
-        """The offsets to commit for the group with this batch; empty as long as they are not due.
-
-        Each commit of offsets costs two requests, and the positions in the state decide. But the
-        group is never ahead of the state: that would look as if state had been lost.
-        """
-        lag = self._group_lag()
-        now_s = self._context.clock.monotonic_s()
-        is_ahead = any(self._in_group.get(topic, 0) > at for topic, at in lag.items())
-        if not (is_ahead or is_last or now_s >= self._next_group_s):
-            return {}
-        self._next_group_s = now_s + _GROUP_OFFSETS_S
-        self._in_group.update(lag)
-        return lag
+    def _read_positions(self) -> Mapping[str, int]:
+        """The positions of the topics that it reads."""
+        positions = self._processor.positions
+        return {topic: positions[topic] for topic in self._topics if topic in positions}
 
     def settle(self) -> None:
         """Drop what the store has now, and shrink the decoded state to its bound."""

@@ -15,14 +15,9 @@ from faust.types import TP
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.stored_rows import INPUTS_KEY, OWNER_KEY, JobOwner, read_inputs, read_owner
 from ringfaust.times import time_text
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.interfaces import (
-    ChangelogConsumer,
-    PartitionStore,
-    StateLost,
-    StopsWorker,
-)
+from ringfaust.worker.interfaces import PartitionStore, StateLost, StopsWorker
 from ringfaust.worker.store.identity import (
     StoreIdentity,
     read_identity,
@@ -204,39 +199,19 @@ async def _replay_or_close(
 ) -> bool:
     """Replay; close the store if that fails. False: it must be rebuilt."""
     try:
-        return await replay(
-            store,
-            changelog,
-            context.open_changelog(),
-            now_ms=context.clock.wall_ms(),
-            tombstone_ms=context.tombstone_ms,
-            replaying=context.replaying,
-            pace=pace,
-        )
+        return await replay(store, changelog, context, pace)
     except BaseException:
         store.close()
         raise
 
 
-async def replay(
-    store: PartitionStore,
-    changelog: TP,
-    consumer: ChangelogConsumer,
-    *,
-    now_ms: int,
-    tombstone_ms: int,
-    replaying: dict[int, int],
-    pace: Pace = OWN_PACE,
-) -> bool:
+async def replay(store: PartitionStore, changelog: TP, context: WorkerContext, pace: Pace) -> bool:
     """Apply what was committed to the changelog after the store's offset.
 
     Args:
         store: to be brought up to date.
         changelog: the partition of the changelog.
-        consumer: reads it; started and stopped here.
-        now_ms: the time now, in ms since 1970.
-        tombstone_ms: how long the changelog keeps tombstones.
-        replaying: by partition, how much is left; for others to see.
+        context: what the tasks of the worker share.
         pace: how many records are applied at a time, and whether it rests.
 
     Returns:
@@ -246,33 +221,32 @@ async def replay(
     Raises:
         StateLost: the changelog lacks its beginning, or records that the store has.
     """
-    tp = TopicPartition(*changelog)
-    await consumer.start()
-    try:
+    tp, now_ms, replaying = TopicPartition(*changelog), context.clock.wall_ms(), context.replaying
+    async with connected(context.open_changelog()) as consumer:
         consumer.assign([tp])
         begin = (await consumer.beginning_offsets([tp]))[tp]
         end = (await consumer.end_offsets([tp]))[tp]
         start, applied_ms = store.applied
         _check_bounds(changelog, store, start, begin, end)
         # The marker of the last applied transaction follows it, and is no change.
-        if start and end - start > 1 and now_ms - applied_ms > tombstone_ms:
+        if start and end - start > 1 and now_ms - applied_ms > context.tombstone_ms:
             return False
         replaying[changelog.partition] = end - start
         consumer.seek(tp, start)
         applied = 0
-        async for records in read_to_end(consumer, {tp: end}, max_records=pace.records):
-            began_s = time.monotonic()
-            apply_records(store, records, applied_ms)
-            applied += len(records)
-            replaying[changelog.partition] = max(end - records[-1].offset - 1, 0)
-            if pace.rests:
-                await asyncio.sleep(time.monotonic() - began_s)
+        try:
+            async for records in read_to_end(consumer, {tp: end}, max_records=pace.records):
+                began_s = time.monotonic()
+                apply_records(store, records, applied_ms)
+                applied += len(records)
+                replaying[changelog.partition] = max(end - records[-1].offset - 1, 0)
+                if pace.rests:
+                    await asyncio.sleep(time.monotonic() - began_s)
+        finally:
+            replaying.pop(changelog.partition, None)
         store.apply([], max(end, store.applied[0]), now_ms)
         log.info("partition %d: %d records of its changelog applied", changelog.partition, applied)
         return True
-    finally:
-        replaying.pop(changelog.partition, None)
-        await stop_client(consumer)
 
 
 def apply_records(store: PartitionStore, records: Sequence[Any], now_ms: int) -> None:

@@ -8,12 +8,13 @@ opens a database that is open, in whatever order partitions come and go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from faust.types import TP
 
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore
@@ -167,3 +168,35 @@ class Follower:
         offset, ended_ms = store.applied
         if self.next_offset > offset or self._ended_ms > ended_ms:
             store.apply([], max(self.next_offset, offset), max(self._ended_ms, ended_ms))
+
+
+class OwnStore:
+    """The store of a task that serves a partition."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._has_begun = self._is_lent = False
+
+    async def catch_up(self) -> None:
+        """Apply the changelog as far as it goes now, and leave the store open.
+
+        A standby has done that. `open` then has little to apply, and after the death of the owner
+        everybody waits for it.
+        """
+        self._has_begun = True
+        if not self._follower.is_caught_up:
+            await self._follower.catch_up(OWN_PACE)
+
+    async def open(self, _: Mapping[str, CommittedOffset]) -> PartitionStore:
+        """Open the store, up to date."""
+        store = await self._follower.lend()
+        self._is_lent = True
+        return store
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._is_lent:
+            self._follower.take_back()
+        elif self._has_begun:
+            self._follower.rest()
+        self._has_begun = self._is_lent = False

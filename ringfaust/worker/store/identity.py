@@ -19,7 +19,7 @@ from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import copied_keys, copied_to
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_json, read_positions, write_json
-from ringfaust.transactional.vendor import stop_client
+from ringfaust.transactional.vendor import connected
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost, StopsWorker
 
 log = logging.getLogger(__name__)
@@ -109,9 +109,11 @@ async def why_not_adopted(
     if topics and control not in topics:
         other = next((name for name in topics if name.endswith(suffix)), suffix)
         raise _foreign(store.path, other.removesuffix(suffix), mine)
-    if stored is None or stored != await _positions_before(store.applied[0], changelog, consumer):
-        return "it does not say what it belongs to, and does not match the changelog"
-    return ""
+    if stored is not None:
+        async with connected(consumer):
+            if stored == await _positions_before(store.applied[0], changelog, consumer):
+                return ""
+    return "it does not say what it belongs to, and does not match the changelog"
 
 
 async def last_positions(changelog: TP, consumer: ChangelogConsumer) -> Mapping[str, int]:
@@ -121,7 +123,8 @@ async def last_positions(changelog: TP, consumer: ChangelogConsumer) -> Mapping[
         changelog: a partition of the changelog.
         consumer: reads it; started and stopped here.
     """
-    return read_positions(await _positions_before(None, changelog, consumer))
+    async with connected(consumer):
+        return read_positions(await _positions_before(None, changelog, consumer))
 
 
 async def _positions_before(
@@ -132,16 +135,6 @@ async def _positions_before(
     Before an offset, only a few records are searched: each transaction ends with its positions.
     Before the end all are, if need be.
     """
-    await consumer.start()
-    try:
-        return await _find_positions(offset, changelog, consumer)
-    finally:
-        await stop_client(consumer)
-
-
-async def _find_positions(
-    offset: int | None, changelog: TP, consumer: ChangelogConsumer
-) -> bytes | None:
     tp = TopicPartition(*changelog)
     consumer.assign([tp])
     begin = (await consumer.beginning_offsets([tp]))[tp]
@@ -180,10 +173,9 @@ async def copied_before(
         StateLost: one of them keeps no more positions (R120), and may have had its records.
     """
     found: list[int] = []
-    await consumer.start()
-    try:
+    async with connected(consumer):
         for hop, changelog in changelogs.items():
-            stored = read_positions(await _find_positions(None, changelog, consumer))
+            stored = read_positions(await _positions_before(None, changelog, consumer))
             known = [stored[key]] if key in stored else []
             known += await _waiting_in_hop(key, hop, stored.get(hop.topic, 0), consumer)
             if not known and len(copied_keys(stored)) >= limits.COPIED_PARTITIONS:
@@ -195,8 +187,6 @@ async def copied_before(
                     "--reset-offsets): to the earliest if nothing was copied from it yet"
                 )
             found += known
-    finally:
-        await stop_client(consumer)
     return max(found, default=None)
 
 

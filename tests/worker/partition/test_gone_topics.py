@@ -255,7 +255,7 @@ async def test_a_route_that_restoring_finds_begins_where_the_group_has_read_to()
             super().restore(*args)
             self.tps = frozenset({IN, NEW})
 
-        def start(self, bounds: Mapping[str, Bounds], committed: Mapping[str, Any]) -> None:
+        def check_inputs(self, bounds: Mapping[str, Bounds], committed: Mapping[str, Any]) -> None:
             began.append(committed)
 
     task = task_of(Rerouted(poison=-1), [])

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from ringfaust.kafka.offsets import CommittedOffset, repartition_metadata
-from ringfaust.worker.partition.work import _GROUP_OFFSETS_S, PartitionWork
+from ringfaust.worker.partition.group_offsets import LAG_S
+from ringfaust.worker.partition.route_changes import RouteSwitch
+from ringfaust.worker.partition.work import PartitionWork
 
 
 class Processor:
@@ -41,12 +43,14 @@ class Work:
             topics={"control": "control"},
             stops_at_gaps=False,
             is_metered=False,
-            clock=SimpleNamespace(monotonic_s=lambda: self.now_s),
+            clock=SimpleNamespace(monotonic_s=lambda: self.now_s, wall_ms=lambda: 0),
             processor_config=SimpleNamespace(log_is_clock=True),
         )
         self.work = PartitionWork(0, frozenset({"in", "control"}), context)
         self.processor = self.work._processor = Processor(**positions)  # type: ignore[assignment]
-        self.work._in_group = group
+        self.work._routes = RouteSwitch(0, self.work._processor, None)
+        self.work._ends = None
+        self.work._group._known = group
         self.work._looked = (self.work._given, 0)
         self.work._before = dict(positions)
 
@@ -67,12 +71,12 @@ class Work:
 def test_the_group_follows_within_two_seconds_and_not_with_each_batch() -> None:
     work = Work({"in": 5}, **{"in": 5})
     assert work.read_to("in", 6) == {"in": 6}
-    work.now_s += _GROUP_OFFSETS_S / 2
+    work.now_s += LAG_S / 2
     assert work.read_to("in", 7) == {}
     assert work.read_to("control", 1) == {}
-    assert work.work.poll_timeout_s() == _GROUP_OFFSETS_S / 2
+    assert work.work.poll_timeout_s() == LAG_S / 2
     assert work.take() is None
-    work.now_s += _GROUP_OFFSETS_S / 2
+    work.now_s += LAG_S / 2
     assert work.work.poll_timeout_s() == 0.0
     assert work.take() == {"in": 7, "control": 1}
     assert work.work.poll_timeout_s() is None
@@ -95,7 +99,7 @@ def test_a_probe_commits_the_positions_though_nothing_has_changed() -> None:
 def test_a_group_that_is_ahead_is_corrected_at_once() -> None:
     """If not, the next start would take it for lost state: the log was cut, and the state knows."""
     work = Work({"in": 9}, **{"in": 5})
-    work.work._next_group_s = work.now_s + _GROUP_OFFSETS_S
+    work.work._group._next_s = work.now_s + LAG_S
     assert work.read_to("in", 6) == {"in": 6}
 
 

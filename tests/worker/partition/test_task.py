@@ -49,8 +49,6 @@ class OneCommit:
     def restore(self, *_: object) -> None:
         self.has_work = True
 
-    def start(self, *_: object) -> None: ...
-
     def check_inputs(self, *_: object) -> None: ...
 
     def topic_ids(self) -> dict[str, str]:
@@ -248,6 +246,7 @@ async def test_other_inputs_are_read_without_closing_anything() -> None:
     opened: list[Any] = []
     task = new_task(Rerouted(), [], opened, asyncio.get_running_loop().create_future())
     await task.open()
+    calls.clear()
     context: Any = task._context
     context.reader, context.read_bounds, context.group_offsets = Reader, bounds, offsets
     async with asyncio.timeout(10):
@@ -385,7 +384,7 @@ async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
     """Offsets that it commits for the group would hide from the next start what is missing."""
 
     class Refusing(OneCommit):
-        def start(self, *_: object) -> None:
+        def check_inputs(self, *_: object) -> None:
             raise StateLost("the changelog lost its end")
 
     work, opened = Refusing(), []

@@ -12,9 +12,8 @@ import pytest
 from rocksdict import Cache
 
 from ringfaust.protocol.records import FetchedRecord, Role
-from ringfaust.worker.partition.work import OwnStore
 from ringfaust.worker.store.changelog import OWN_PACE, STANDBY_PACE, Pace
-from ringfaust.worker.store.follower import Follower, NotOpen
+from ringfaust.worker.store.follower import Follower, NotOpen, OwnStore
 from ringfaust.worker.store.rocks import RocksStore, open_rocks_store
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
