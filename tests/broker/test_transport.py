@@ -286,7 +286,7 @@ async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBro
     assert rest == list(range(1234, 5000))
 
 
-async def test_a_seek_drops_the_batch_that_waits_for_the_agent(broker: EmbeddedBroker) -> None:
+async def test_a_seek_drops_the_batches_that_wait_for_the_agent(broker: EmbeddedBroker) -> None:
     topic = await new_topic(broker)
     tp = TP(topic, 0)
     await fill(broker, tp, 0, 1000)
@@ -295,7 +295,7 @@ async def test_a_seek_drops_the_batch_that_waits_for_the_agent(broker: EmbeddedB
     recorder.on_batch = lambda _: asyncio.wait_for(work.wait(), 30)  # type: ignore[assignment,return-value]
     async with recorder.running():
         await until(lambda: recorder.batches)
-        await until(lambda: agent_queue(recorder).qsize() == 1)
+        await until(lambda: agent_queue(recorder).qsize() == MOST_WAITING)
         await recorder.app.reader.seek(tp, 0)
         work.set()
         await until(lambda: len(recorder.batches) >= 11)
