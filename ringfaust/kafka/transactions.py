@@ -155,19 +155,21 @@ class TransactionalProducer:
         is_begun, self._is_begun = self._is_begun, False
         changelog = self.new_batches()
         changelog.append_rows(writes)
-        topics = [(self._target(*where), part) for where, part in outputs.items()]
+        written = dict(outputs)
         if writes:
-            topics.append((self._target(Role.CHANGELOG, None), changelog))
+            written[Role.CHANGELOG, None] = changelog
         positions = {topic: OffsetAndMetadata(at, metadata) for topic, at in offsets.items()}
         last = await self._writers[0].commit_batches(
-            [(*where, [PackedBatch(each) for each in part.batches]) for where, part in topics],
+            [
+                (*self._target(*where), [PackedBatch(each) for each in part.batches])
+                for where, part in written.items()
+            ],
             self._offsets(positions),
             self._group,
             is_begun=is_begun,
         )
         self._is_committing = False
-        own = [role for role, partition in outputs if partition is None]
-        self._recent = [(role, None) for role in (*own, *([Role.CHANGELOG] if writes else []))]
+        self._recent = [(role, None) for role, partition in written if partition is None]
         self._writers.rotate()
         return last[-1] + changelog.batches[-1].count if writes else 0
 

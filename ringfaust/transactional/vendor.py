@@ -105,6 +105,8 @@ class SendOnce:
 
     def _fail(self, error: KafkaError) -> None:
         transactions = self._producer._txn_manager  # noqa: SLF001
+        if transactions.state is TransactionState.READY:
+            return  # the transaction is not the sender's: `Direct` raises the error
         transactions.fatal_error(error)
         # Retrieve the error, which asyncio would log if nobody waits for the commit.
         transactions.wait_for_transaction_end().exception()
@@ -169,11 +171,9 @@ class Direct:
             batch._set_producer_state(*self._transactions._pid_and_epoch, 0)  # noqa: SLF001
             topics.setdefault(topic, []).append((partition, batch._build()))  # noqa: SLF001
         transactional_id = self._transactions.transactional_id
-        request = Produce(
-            ProduceRequest(transactional_id, _ALL, self._timeout_ms, [*topics.items()])
-        )
+        request = ProduceRequest(transactional_id, _ALL, self._timeout_ms, [*topics.items()])
         try:
-            produced = request.read(await self._client.send(self._node_id, request))
+            produced = await self._client.send(self._node_id, request)
         except KafkaError:
             return None
         offsets = {
@@ -193,13 +193,12 @@ class Direct:
             ProducerFenced: a newer writer has taken over.
             KafkaError: the outcome is unknown (R117).
         """
-        producer = self._transactions._pid_and_epoch  # noqa: SLF001
-        request = EndTransaction(
-            EndTxnRequest(self._transactions.transactional_id, *producer, transaction_result=True)
-        )
+        transactions = self._transactions
+        producer = transactions._pid_and_epoch  # noqa: SLF001
+        request = EndTxnRequest(transactions.transactional_id, *producer, transaction_result=True)
         try:
-            ended = request.read(
-                await self._client.send(self._node_id, request, group=ConnectionGroup.COORDINATION)
+            ended = await self._client.send(
+                self._node_id, request, group=ConnectionGroup.COORDINATION
             )
             if ended.error_code == InvalidProducerEpoch.errno:
                 raise ProducerFenced
@@ -208,7 +207,6 @@ class Direct:
         except KafkaError as error:
             self._failure = error
             raise
-        self._transactions.go_on_with(ended.producer_id, ended.producer_epoch)
 
 
 async def use_version_2(producer: AIOKafkaProducer) -> Direct | None:

@@ -102,7 +102,7 @@ async def test_a_refused_batch_aborts_the_whole_transaction(
     await producer.start()
     outputs = packed(producer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
-        await producer.commit(outputs, [(b"row", b"1")], _offsets(names, offset))
+        await producer.commit(outputs, [(b"row", b"1")], input_offsets(names, offset))
     await producer.stop()
 
     again = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
@@ -114,7 +114,7 @@ async def test_a_refused_batch_aborts_the_whole_transaction(
         await again.stop()
 
 
-def _offsets(names: dict[str, str], offset: int | None) -> dict[str, int]:
+def input_offsets(names: dict[str, str], offset: int | None) -> dict[str, int]:
     return {} if offset is None else {names["evicted"]: offset}
 
 
@@ -137,7 +137,7 @@ async def test_a_fenced_producer_raises_producer_fenced(
     for _ in range(2):
         with pytest.raises(ProducerFenced):
             await zombie.commit(
-                packed(zombie, evicted=b"x"), [(b"row", b"zombie")], _offsets(names, offset)
+                packed(zombie, evicted=b"x"), [(b"row", b"zombie")], input_offsets(names, offset)
             )
     await zombie.stop()
     await owner.commit(packed(owner, evicted=b"x"), [(b"row", b"2")], {names["evicted"]: 2})
@@ -195,33 +195,31 @@ async def started(broker: EmbeddedBroker) -> tuple[TransactionalProducer, dict[s
     return producer, names
 
 
-TWO_REQUESTS = {1: ["ProduceRequest", "EndTxnRequest"], 2: ["Produce", "EndTransaction"]}
-"""The requests of a commit, by the version of transactions."""
-
-
 async def test_a_transaction_that_was_begun_early_needs_no_request_to_begin(
-    broker: EmbeddedBroker, version: int, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, names = await started(broker)
     for value in (b"1", b"2"):
         await commit_and_begin_next(producer, value)
     sent = requests_of(producer, monkeypatch)
     await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
-    assert [kind for kind, _ in sent if kind != "MetadataRequest"] == TWO_REQUESTS[version]
+    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
+    assert kinds == ["ProduceRequest", "EndTxnRequest"]
     await producer.stop()
     assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]
     assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
 
 async def test_what_was_written_before_is_added_early_though_nobody_has_decided_it_yet(
-    broker: EmbeddedBroker, version: int, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer, names = await started(broker)
     await producer.commit(packed(producer, evicted=b"1"), [(b"1", b"1")], {})
     await commit_and_begin_next(producer, b"2", EVICTED_AND_ROWS[:1])
     sent = requests_of(producer, monkeypatch)
     await producer.commit(packed(producer, evicted=b"3"), [(b"3", b"3")], {})
-    assert [kind for kind, _ in sent if kind != "MetadataRequest"] == TWO_REQUESTS[version]
+    kinds = [kind for kind, _ in sent if kind != "MetadataRequest"]
+    assert kinds == ["ProduceRequest", "EndTxnRequest"]
     await producer.stop()
     assert await read_all(broker, names["changelog"]) == [b"1", b"2", b"3"]
 
@@ -299,7 +297,7 @@ async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
     for _ in range(2):  # the second time, the sender is gone already
         with pytest.raises(struct.error, match="int too large"):
             await producer.commit(
-                packed(producer, evicted=b"x"), [(b"row", b"1")], _offsets(names, 1)
+                packed(producer, evicted=b"x"), [(b"row", b"1")], input_offsets(names, 1)
             )
     await producer.stop()
 

@@ -21,6 +21,7 @@ from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.broker.test_commit import (
+    input_offsets,
     new_topics,
     packed,
     read_all,
@@ -70,10 +71,11 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
     first = TransactionalProducer(name, 0, names, client, name)
     await first.start()
     between.lose(END_TXN)
-    offsets = {} if offset is None else {names["evicted"]: offset}
     for _ in range(2):  # the second time nothing is sent
         with pytest.raises(KafkaError):
-            await first.commit(packed(first, evicted=b"1"), [(b"row", b"1")], offsets)
+            await first.commit(
+                packed(first, evicted=b"1"), [(b"row", b"1")], input_offsets(names, offset)
+            )
     assert list(between.ended.values()) == [1]
     await first.stop()
     assert list(between.ended.values()) == [1]

@@ -152,7 +152,7 @@ def test_a_route_that_comes_back_continues_where_it_stopped(lake: RoutedLake) ->
     lake.send("a", 2)
     lake.send("b", 2)
     lake.read("a")
-    assert lake.inputs() == places(a=range(5), b=range(3)), "it goes on with the other"
+    assert lake.inputs() == places(a=range(5), b=range(3)), "the lake keeps reading topic a"
     lake.send("a", 1)
     lake.read("a")
     assert lake.inputs() == places(a=range(6), b=range(3)), "also in the next run"
