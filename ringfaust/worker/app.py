@@ -52,8 +52,8 @@ from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
 from ringfaust.worker.context import TaskSettings, WorkerContext
 from ringfaust.worker.failover import Failover, LoopWatch
-from ringfaust.worker.faust.consumer_thread import Background
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
+from ringfaust.worker.faust.membership import Background
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch, Bounds, WorkerClock
 from ringfaust.worker.logs import logging_config
@@ -212,13 +212,7 @@ async def _beside(
         tasks = [task for task in assignment.tasks if not task.trouble]
         return [task.work for task in tasks if isinstance(task.work, PartitionWork)]
 
-    def end(tp: TP) -> int | None:
-        try:
-            return app.reader.highwater(tp)
-        except AssertionError:  # so says the Kafka client of a partition that was just revoked
-            return None
-
-    numbers = Numbers(health, works, end, lambda: assignment.standbys.behind)
+    numbers = Numbers(health, works, app.reader.highwater, lambda: assignment.standbys.behind)
     info = {"version": __version__, "engine": compiled.KIND}
     host = socket.gethostname()
     status = StatusPublisher(

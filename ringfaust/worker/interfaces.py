@@ -209,13 +209,13 @@ class InputReader(Protocol):
     """The part of `BatchConsumer` that tasks use."""
 
     def pause(self, tp: TP) -> None:
-        """Stop fetching `tp` until `resume`. One batch that is already fetched may still come."""
+        """Deliver nothing of `tp` until `resume`."""
 
     def resume(self, tp: TP) -> None:
-        """Fetch `tp` again."""
+        """Deliver `tp` again."""
 
     def pause_until_seek(self, tp: TP) -> None:
-        """Stop fetching `tp` until `seek`, whatever `resume` does."""
+        """Deliver nothing of `tp` until `seek`, whatever `resume` does."""
 
     async def seek(self, partition: TP, offset: int) -> None:
         """Continue at `offset`. Batches fetched before are no longer current.
@@ -227,8 +227,8 @@ class InputReader(Protocol):
     def is_current(self, batch: Batch) -> bool:
         """Whether `batch` was fetched after the last assignment and seek of its partition."""
 
-    async def read_position(self, tp: TP) -> ReadPosition | None:
-        """How far `tp` has been read; None if it is not assigned."""
+    def read_position(self, tp: TP) -> ReadPosition | None:
+        """How far `tp` has been read; None while it is not read."""
 
     def stop_reading(self, tps: Collection[TP]) -> None:
         """Read `tps` no more, until they are sought again. Their batches are no longer current."""

@@ -67,7 +67,7 @@ def logging_config(level: str, form: str, process: str = "") -> dict[str, Any]:
             "ringfaust": {"level": level.upper()},
             # Faust's services log their start and stop under the module of their class.
             "ringfaust.worker.faust.transport": {"level": "WARNING"},
-            "ringfaust.worker.faust.consumer_thread": {"level": "WARNING"},
+            "ringfaust.worker.faust.membership": {"level": "WARNING"},
             "ringfaust.worker.faust.vendor": {"level": "WARNING"},
             # It logs every normal rebalance as a warning, and the first start as an error.
             "aiokafka.consumer.group_coordinator": {"level": "CRITICAL"},

@@ -205,7 +205,6 @@ async def test_a_paused_partition_waits_and_the_others_continue(broker: Embedded
         await fill(broker, held, 5000, 100)
         await fill(broker, free, 5100, 100)
         await until(lambda: len(recorder.offsets(free)) == 5200)
-        # One batch may have been in flight when the pause came, but it is in order too.
         recorder.app.reader.resume(held)
         await until(lambda: len(recorder.offsets(held)) == 5100)
     assert recorder.offsets(held) == list(range(5100))
@@ -213,7 +212,7 @@ async def test_a_paused_partition_waits_and_the_others_continue(broker: Embedded
 
 
 async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroker) -> None:
-    """Its fetched records stay in the client, and must not keep others from being fetched."""
+    """Its fetched records stay in the fetcher, and must not keep others from being fetched."""
     topic = await new_topic(broker, 2)
     busy = TP(topic, 0)
     await fill(broker, busy, 0, 400_000)
@@ -238,8 +237,6 @@ async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroke
             await producer.send_and_wait(topic, b"x", partition=1)
             await until(lambda: len(recorder.offsets(free)) == number + 1)  # noqa: B023
         assert len(recorder.offsets(busy)) < 400_000
-        fetcher = recorder.app.reader._thread._ensure_consumer()._fetcher
-        assert fetcher._prefetch_backoff <= 0.02  # the client's default of 100 ms would slow them
 
 
 async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
@@ -325,7 +322,7 @@ async def test_a_partition_that_nobody_has_sought_is_not_read(broker: EmbeddedBr
     async with recorder.running():
         await until(lambda: len(recorder.offsets(sought)) == 100)
         assert recorder.offsets(left) == []
-        assert await recorder.app.reader.read_position(left) is None
+        assert recorder.app.reader.read_position(left) is None
 
 
 async def test_faust_commits_nothing(broker: EmbeddedBroker) -> None:

@@ -388,6 +388,6 @@ class Reader:
     async def prove_membership(self, *, is_fenced: bool) -> None:
         """The script decides whether a worker that was fenced is still a member."""
 
-    async def read_position(self, tp: TP) -> ReadPosition | None:
+    def read_position(self, tp: TP) -> ReadPosition | None:
         at = self._positions.get(tp)
         return None if at is None else ReadPosition(at, self._fetched.get(tp, 0))

@@ -6,8 +6,8 @@ An agent of a `BatchApp` iterates over `Batch`es. An `AssignmentListener` decide
 partition starts and commits its offsets; Faust commits nothing. After the first assignment Faust is
 told of no other, because it would stop everything for each (R124).
 
-Two event loops run: the Kafka client's, in Faust's consumer thread (see `consumer_thread`), and the
-app's, in which everything else runs, the listener too.
+Two event loops run: that of the member of the group, in Faust's consumer thread (see `membership`),
+and the app's, in which everything else runs: the fetcher, the agents and the listener.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, 
 from typing import Any, ClassVar, Protocol, cast
 
 import faust
-from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import IllegalStateError
 from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
@@ -25,8 +26,14 @@ from faust.types.transports import ConsumerT, TransportT
 from mode import CrashingSupervisor, ServiceT
 
 from ringfaust.worker.faust.assignor import Assignor, Holdings
-from ringfaust.worker.faust.consumer_thread import Background, BatchThread
-from ringfaust.worker.faust.vendor import FaustApp, FaustConsumer
+from ringfaust.worker.faust.fetcher import Fetcher
+from ringfaust.worker.faust.membership import Background, Membership, connection_options
+from ringfaust.worker.faust.vendor import (
+    FaustApp,
+    FaustConsumer,
+    decode_in_c,
+    limit_decompression,
+)
 from ringfaust.worker.interfaces import Batch, ReadPosition
 
 #: What differs from Faust's defaults. An app's options override each of them.
@@ -44,12 +51,8 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-#: How many batches of a partition may wait for their agent. With one, the partition would not be
-#: fetched until the agent has taken it, and the thread would have to be told.
+#: How many batches of a partition may wait for their agent.
 MOST_WAITING = 2
-
-#: How long a task waits for the position of the Kafka client, whose thread may be stopping.
-PROGRESS_TIMEOUT_S = 5.0
 
 #: How often a task looks whether the group has confirmed that the worker is a member.
 MEMBERSHIP_POLL_S = 0.1
@@ -89,29 +92,39 @@ class BatchConsumer(FaustConsumer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
         self._waiting_for_agent = Counter[TP]()
+        super().__init__(*args, **kwargs)
+        limit_decompression()
+        decode_in_c()
+        conf = self.app.conf
+        self._fetcher = Fetcher(
+            self._new_client,
+            max_records=conf.broker_max_poll_records,
+            max_partition_bytes=conf.consumer_max_fetch_size,
+            checks_crcs=conf.broker_check_crcs,
+        )
+        self._membership.being_read = lambda: self._fetcher.being_read
 
     # -- called by the listener's tasks, in the app's loop
 
     def pause(self, tp: TP) -> None:
-        """Stop fetching `tp` until `resume`. One batch that is already fetched may still come."""
+        """Deliver nothing of `tp` until `resume`."""
         self._paused.add(tp)
 
     def resume(self, tp: TP) -> None:
-        """Fetch `tp` again."""
+        """Deliver `tp` again."""
         self._paused.discard(tp)
-        self._batch_thread.wake()
+        self._fetcher.wake()
 
     def pause_until_seek(self, tp: TP) -> None:
-        """Stop fetching `tp` until `seek`, whatever `resume` does."""
+        """Deliver nothing of `tp` until `seek`, whatever `resume` does."""
         self._paused_until_seek.add(tp)
 
     def is_current(self, batch: Batch) -> bool:
         """Whether `batch` was fetched after the last assignment and seek of its partition."""
-        return batch.generation == self._batch_thread.generation(batch.tp)
+        return batch.generation == self._fetcher.generation(batch.tp)
 
     async def seek(self, partition: TP, offset: int) -> None:
         """Continue to read `partition` at `offset`.
@@ -120,19 +133,17 @@ class BatchConsumer(FaustConsumer):
         an agent.
 
         Raises:
-            aiokafka.errors.IllegalStateError: the partition is no longer assigned, or the worker
-                stops after a crash.
+            aiokafka.errors.IllegalStateError: the partition is no longer assigned.
         """
-        try:
-            await self._batch_thread.seek_to(partition, offset)
-        finally:  # even if cancelled, because the thread may have sought
-            self._paused_until_seek.discard(partition)
-            del self._waiting_for_agent[partition]
-            self._batch_thread.wake()
+        if partition not in self.assignment():
+            raise IllegalStateError(f"{partition} is not assigned")
+        self._fetcher.seek(partition, offset)
+        self._paused_until_seek.discard(partition)
+        del self._waiting_for_agent[partition]
 
     def stop_reading(self, tps: Collection[TP]) -> None:
         """Read `tps` no more, until they are sought again. Their batches are no longer current."""
-        self._batch_thread.stop_reading(tps)
+        self._fetcher.stop_reading(tps)
         self._paused -= {*tps}
         self._paused_until_seek -= {*tps}
         for tp in tps:
@@ -140,33 +151,33 @@ class BatchConsumer(FaustConsumer):
 
     async def end_membership(self) -> None:
         """Take part in the group no more, and read on."""
-        await self._batch_thread.in_thread(self._batch_thread.close_coordinator())
+        await self._membership.end()
 
-    async def read_position(self, tp: TP) -> ReadPosition | None:
-        """How far `tp` has been read; None while it is not assigned, or the thread is stopping."""
-        try:
-            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
-                return await self._batch_thread.read_position(tp)
-        except (TimeoutError, IllegalStateError):
-            return None
+    def read_position(self, tp: TP) -> ReadPosition | None:
+        """How far `tp` has been read; None while it is not read."""
+        return self._fetcher.read_position(tp)
+
+    def highwater(self, tp: TP) -> int | None:
+        """The end of its log; None while it is not known."""
+        return self._fetcher.end(tp)
 
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
-        self._batch_thread.soon(self._batch_thread.request_rejoin)
+        self._membership.soon(self._membership.request_rejoin)
 
     def change_topics(self, topics: frozenset[str]) -> None:
         """Take part in the group with these topics from now on. What is read stays (R128)."""
         for channel in cast(Any, self.app.topics):
             channel.topics = sorted(topics)
-        self._batch_thread.soon(self._batch_thread.subscribe_to, topics)
+        self._membership.soon(self._membership.subscribe_to, topics)
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, as far as the client knows; 0: it does not exist."""
-        return len(self._batch_thread.kafka_consumer.partitions_for_topic(topic) or ())
+        return len(self._membership.kafka_consumer.partitions_for_topic(topic) or ())
 
     def unconfirmed_s(self) -> float:
         """For how many seconds the group has not confirmed that this is a member; 0: not yet."""
-        member_s = self._batch_thread.member_s
+        member_s = self._membership.member_s
         return 0.0 if member_s is None else time.monotonic() - member_s
 
     async def prove_membership(self, *, is_fenced: bool) -> None:
@@ -179,7 +190,7 @@ class BatchConsumer(FaustConsumer):
         """
         began_s, valid_s = time.monotonic(), self.app.conf.broker_session_timeout / 2
         while True:
-            member_s = self._batch_thread.member_s
+            member_s = self._membership.member_s
             since_s = began_s if is_fenced else time.monotonic() - valid_s
             if member_s is not None and member_s >= since_s:
                 return
@@ -187,21 +198,28 @@ class BatchConsumer(FaustConsumer):
 
     # -- called by Faust
 
-    def new_thread(self) -> BatchThread:
-        """Create the thread that runs the Kafka client."""
-        self._batch_thread = BatchThread(self, loop=self.loop, beacon=self.beacon)
-        self._batch_thread.background = cast(BatchApp, self.app).background
-        return self._batch_thread
+    def new_thread(self) -> Membership:
+        """Create the thread that takes part in the group."""
+        self._membership = Membership(self, loop=self.loop, beacon=self.beacon)
+        self._membership.background = cast(BatchApp, self.app).background
+        return self._membership
+
+    def assignment(self) -> set[TP]:
+        """What the group has assigned, and what is still being read."""
+        return {*self._membership.assigned, *self._fetcher.being_read}
 
     async def fetch_loop(self, fetcher: ServiceT) -> None:
         """Fetch and deliver batches until this consumer or `fetcher` should stop."""
         try:
+            await self._fetcher.start()
             while not (self.should_stop or fetcher.should_stop):
                 for batch in await self._next_batches():
                     await self._deliver(batch)
-        except (ConsumerStoppedError, IllegalStateError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             if not self.app.should_stop:
                 raise
+        finally:
+            await self._fetcher.stop()
 
     async def perform_seek(self) -> None:
         """Leave it to the listener."""
@@ -218,7 +236,7 @@ class BatchConsumer(FaustConsumer):
     async def on_assignment(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Pass an assignment to the listener; the conductor must know all that is read."""
         try:
-            await self.app.topics.on_partitions_assigned({*tps, *self._batch_thread.being_read})
+            await self.app.topics.on_partitions_assigned({*tps, *self._fetcher.being_read})
             await cast(BatchApp, self.app).listener.on_assigned(tps, standbys)
         except Exception as error:  # the Kafka client would only log it
             await self.app.crash(error)
@@ -228,19 +246,24 @@ class BatchConsumer(FaustConsumer):
         current = self.is_current(batch)
         if current and (waiting := self._waiting_for_agent[batch.tp]):
             self._waiting_for_agent[batch.tp] = waiting - 1
-            if waiting == MOST_WAITING:  # it was not fetched
-                self._batch_thread.wake()
+            if waiting == MOST_WAITING:  # it was not wanted
+                self._fetcher.wake()
         return current
+
+    def _new_client(self) -> AIOKafkaClient:
+        return AIOKafkaClient(
+            **connection_options(self.app.conf, cast(driver.Transport, self.transport))
+        )
 
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
         full = {tp for tp, batches in self._waiting_for_agent.items() if batches >= MOST_WAITING}
         not_wanted = self._paused | self._paused_until_seek | full
-        being_read = self._batch_thread.being_read
+        being_read = self._fetcher.being_read
         not_wanted |= cast(BatchApp, self.app).held_back(being_read)
-        batches = await self._batch_thread.fetch(being_read - not_wanted)
-        for tp in self._batch_thread.take_failed():
+        batches = await self._fetcher.fetch(being_read - not_wanted)
+        for tp in self._fetcher.take_failed():
             cast(BatchApp, self.app).listener.on_unreadable(tp)
         return batches
 
@@ -248,7 +271,6 @@ class BatchConsumer(FaustConsumer):
         if not self.is_current(batch):
             return
         self._waiting_for_agent[batch.tp] += 1
-        self.app.monitor.track_tp_end_offset(batch.tp, self.highwater(batch.tp))
         await self.callback(
             Message(
                 batch.tp.topic,

@@ -20,15 +20,11 @@ Faust 0.15:
 
 aiokafka 0.14:
 
-- `AIOKafkaConsumer._fetcher`, `Fetcher._prefetch_backoff`: how long records that nobody asks for
-  keep the client from fetching others.
-- `AIOKafkaConsumer._subscription`: the position, without waiting for one; and its
-  `begin_reassignment` and `assign_from_subscribed` are replaced, to read on during a rebalance.
-- `Subscription.assignment` and the states of its partitions: positions that outlive a rebalance.
-- `Subscription._topics`: extended, because another subscription would stop everything.
-- `AIOKafkaConsumer._client`: its `set_topics` tells it of these. Its `send` is wrapped, to see the
-  errors in answers to fetches, and whether the group confirms that the client is a member, or has
-  another in its place.
+- `AIOKafkaConsumer._subscription`: its `begin_reassignment` and `assign_from_subscribed` are
+  replaced, because the member of the group reads nothing.
+- `Subscription._topics`: extended, because another subscription would forget the assignment.
+- `AIOKafkaConsumer._client`: its `set_topics` tells it of these. Its `send` is wrapped, to see
+  whether the group confirms that the client is a member, or has another in its place.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
 - `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
@@ -36,10 +32,7 @@ aiokafka 0.14:
 - `GroupCoordinator.check_errors`: lets the client go on after such an error.
 - `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
   the group is rebalanced.
-- `GroupCoordinator.close`: ends the membership, and lets the client read on.
-- Local variables of `Fetcher.fetched_records`, `FetchResult.getall` and
-  `PartitionRecords._unpack_records`: what `getmany` had read when it met a header that it cannot
-  decode, or a batch that it cannot expand.
+- `GroupCoordinator.close`: ends the membership.
 - `MemoryRecords`, `PartitionRecords` and `FetchResult` in the fetcher's module, and the private
   fields and methods of the last two: replaced for the whole process, to decode records in C, and to
   take no more of them at a time than a number of bytes.
@@ -50,12 +43,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from struct import Struct
-from traceback import walk_tb
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import faust
 import google_crc32c
@@ -68,6 +60,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
 
@@ -82,7 +75,6 @@ _LENGTH = Struct(">8xi")
 _CHECKSUM = Struct(">16xbI")
 """Where a batch of the current format has its format and the checksum of what follows."""
 _FORMAT = 2
-_FETCH = 1
 _OF_MEMBERS = frozenset({12, 14})
 """Requests that the group answers without an error only to members that know what they have been
 assigned: heartbeat and sync. One that joins may have missed an assignment."""
@@ -90,8 +82,6 @@ _TO_GROUP = _OF_MEMBERS | {11}
 """These, and the request to join."""
 _FENCED_INSTANCE_ID = 82
 """Another process has joined with the same static id. The Kafka client does not know this code."""
-_NOT_THERE = frozenset({1, 3, 100})
-"""Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
 
 class RebalanceListener(driver.ConsumerRebalanceListener):
@@ -104,11 +94,12 @@ class RebalanceListener(driver.ConsumerRebalanceListener):
         return None if self._has_started else super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Called when it has ended."""
+        """Called when it has ended; with nothing, because the client reads nothing."""
+        thread = cast(FaustConsumerThread, self._thread)
         if not self._has_started:
             self._has_started = True
-            await super().on_partitions_assigned(assigned)
-        await cast(FaustConsumerThread, self._thread).pass_assignment()
+            await super().on_partitions_assigned(thread.assigned)
+        await thread.pass_assignment()
 
 
 class FaustConsumer(driver.Consumer):
@@ -137,6 +128,9 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
     def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
         """Create the Kafka client, not started. Called in the thread, once."""
         raise NotImplementedError
+
+    assigned: frozenset[TP] = frozenset()
+    """What the group has assigned. Any thread."""
 
     async def pass_assignment(self) -> None:
         """Pass on what the group has assigned. Called in the thread."""
@@ -170,10 +164,11 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         self.kafka_consumer._coordinator.request_rejoin()  # noqa: SLF001
 
     def subscribe_to(self, topics: frozenset[str]) -> None:
-        """Join the group again with other topics, and read on meanwhile. Called in the thread.
+        """Join the group again with other topics. Called in the thread.
 
-        A new subscription would stop everything. So the present one gets them. It keeps what it
-        had, since an answer of the group may still assign that; the assignor says what is wanted.
+        The present subscription gets them, since a new one would begin without an assignment. It
+        keeps what it had, since an answer of the group may still assign that; the assignor says
+        what is wanted.
         """
         consumer: Any = self.kafka_consumer
         subscription = consumer._subscription.subscription  # noqa: SLF001
@@ -184,73 +179,33 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
         self.request_rejoin()
 
     async def close_coordinator(self) -> None:
-        """Take part in the group no more, and go on reading. Called in the thread.
+        """Take part in the group no more. Called in the thread.
 
         A static member stays in the group until it is removed, or its session expires. Cancelling
-        this does not cancel the coordination; if it did, each later fetch would be cancelled, too.
+        this does not cancel the coordination, which has more to do.
         """
         coordinator: Any = self.kafka_consumer._coordinator  # noqa: SLF001
         if coordinator is not None:  # the client has begun: a worker may be stopped before that
             await asyncio.shield(coordinator.close())
 
-    def keep_reading(
-        self,
-        being_read: Callable[[], Iterable[TopicPartition]],
-        on_assigned: Callable[[frozenset[TopicPartition]], None],
-    ) -> None:
-        """Let the client read on while the group is rebalanced, and after that (R124).
-
-        Without this, it delivers nothing meanwhile and then forgets all positions. Now it
-        keeps what is being read, even if the group has given it to another member, and leaves a new
-        partition alone until it is sought and resumed.
-
-        Args:
-            being_read: returns what is being read.
-            on_assigned: called with what the group has assigned, in the thread.
-        """
+    def read_nothing(self) -> None:
+        """Let the client take part in the group, and read nothing of what it is assigned (R124)."""
         subscription: Any = self.kafka_consumer._subscription  # noqa: SLF001
         assign = subscription.assign_from_subscribed
 
-        def assign_and_keep(assigned: Collection[TopicPartition]) -> None:
-            on_assigned(frozenset(assigned))
-            kept = {tp: self.known_position(tp) for tp in being_read()}
-            assign({*assigned, *kept})
-            now = subscription.subscription.assignment
-            for tp in now.tps:
-                state, position = now.state_value(tp), kept.get(tp)
-                state.seek(position or 0)
-                if position is None:
-                    state.pause()
+        def assign_nothing(assigned: Iterable[TopicPartition]) -> None:
+            self.assigned = frozenset(TP(*tp) for tp in assigned)
+            assign(set())
 
-        subscription.assign_from_subscribed = assign_and_keep
+        subscription.assign_from_subscribed = assign_nothing
         subscription.begin_reassignment = lambda: None
 
-    def known_position(self, where: TopicPartition) -> int | None:
-        """The offset of the next record; None while the client has none.
-
-        The client's own method waits for one, which never comes if the topic has been deleted.
-        """
-        subscription = self.kafka_consumer._subscription.subscription  # noqa: SLF001
-        assignment = subscription and subscription.assignment
-        if assignment is None or where not in assignment.tps:
-            return None
-        state = assignment.state_value(where)
-        return cast(int, state.position) if state.has_valid_position else None
-
-    def set_prefetch_backoff(self, seconds: float) -> None:
-        """Set how long unrequested records keep the client from fetching from their broker."""
-        self.kafka_consumer._fetcher._prefetch_backoff = seconds  # noqa: SLF001
-
     def watch_answers(
-        self,
-        on_error: Callable[[TopicPartition], None],
-        on_member: Callable[[float], None],
-        on_twin: Callable[[], None],
+        self, on_member: Callable[[float], None], on_twin: Callable[[], None]
     ) -> None:
-        """Look at the answers of the brokers, in the thread, before the client does.
+        """Look at the answers of the group, in the thread, before the client does.
 
         Args:
-            on_error: called for each partition in a fetch whose position or topic does not exist.
             on_member: called when the group confirms that the client is a member, with the time
                 (monotonic, in seconds) when it was asked.
             on_twin: called when another process has joined the group with this one's static id.
@@ -265,11 +220,6 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
                 on_member(asked_s)
             elif response.API_KEY in _TO_GROUP and response.error_code == _FENCED_INSTANCE_ID:
                 on_twin()
-            elif response.API_KEY == _FETCH:
-                for topic, partitions in response.topics:
-                    for partition, error_code, *_ in partitions:
-                        if error_code in _NOT_THERE:
-                            on_error(TopicPartition(topic, partition))
             return response
 
         client.send = watched
@@ -345,7 +295,7 @@ def decode_in_c() -> None:
     returns no more of a partition than `FETCH_BYTES`, and one record or a few (R121).
     """
     fetcher.MemoryRecords = _Fetched
-    fetcher.PartitionRecords = _DecodedRecords
+    fetcher.PartitionRecords = DecodedRecords
     fetcher.FetchResult = _BoundedResult
 
 
@@ -360,8 +310,11 @@ class _Fetched:
         self.size_in_bytes = records.size_in_bytes
 
 
-class _DecodedRecords(PartitionRecords):  # type: ignore[misc]
-    """The records of a partition, decoded in C where possible."""
+class DecodedRecords(PartitionRecords):  # type: ignore[misc]
+    """The records of a partition, decoded in C where possible. `next_fetch_offset` passes each."""
+
+    batch_end = 0
+    """The offset after the batch that is being decoded."""
 
     def __iter__(self) -> Iterator[Any]:
         return cast(Iterator[Any], self._records_iterator)
@@ -371,6 +324,7 @@ class _DecodedRecords(PartitionRecords):  # type: ignore[misc]
         tp, records, end = self._tp, self._records, 0
         while records.has_next():
             next_batch = records.next_batch()
+            self.batch_end = next_batch.next_offset
             start, end = end, end + _LENGTH.unpack_from(records.raw, end)[0] + _LENGTH.size
             if self._check_crcs and not _is_intact(next_batch, records.raw[start:end]):
                 raise CorruptRecordException(f"Invalid CRC - {tp}")
@@ -415,19 +369,52 @@ class _BoundedResult(FetchResult):  # type: ignore[misc]
         if not self.check_assignment(self._topic_partition) or not self.has_more():
             return []
         ret_list: list[FetchedRecord] = []
-        held = 0
-        records: Iterator[FetchedRecord] = iter(self._partition_records)
-        while held < FETCH_BYTES and (max_records is None or len(ret_list) < max_records):
-            left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - len(ret_list))
-            begin = len(ret_list)
-            ret_list.extend(islice(records, left))  # keeps what comes before an error
-            held += decoder.held_bytes(ret_list[begin:])
-            if len(ret_list) - begin < left:
-                self._update_position()
-                self._partition_records = None
-                return ret_list
+        has_more = take(ret_list, iter(self._partition_records), max_records)
         self._update_position()
+        if not has_more:
+            self._partition_records = None
         return ret_list
+
+
+def decoded(
+    tp: TopicPartition,
+    raw: bytes,
+    aborted: list[tuple[int, int]] | None,
+    first_offset: int,
+    *,
+    checks_crcs: bool,
+) -> DecodedRecords:
+    """The committed records of what a broker has returned, from an offset on.
+
+    Args:
+        tp: the partition.
+        raw: batches of records.
+        aborted: aborted transactions, each a producer and an offset.
+        first_offset: the batches may have records before it.
+        checks_crcs: raise an error for records whose checksum is wrong.
+    """
+    return DecodedRecords(
+        tp, _Fetched(raw), aborted, first_offset, None, None, checks_crcs, READ_COMMITTED
+    )
+
+
+def take(into: list[FetchedRecord], records: Iterator[FetchedRecord], most: int | None) -> bool:
+    """Move records to a list, up to a number and a number of bytes (R121).
+
+    Returns:
+        whether there may be more. What comes before an error is in the list.
+    """
+    first, held = len(into), 0
+    while held < FETCH_BYTES:
+        begin = len(into)
+        left = _AT_ONCE if most is None else min(_AT_ONCE, most - begin + first)
+        if not left:
+            break
+        into.extend(islice(records, left))
+        held += decoder.held_bytes(into[begin:])
+        if len(into) - begin < left:
+            return False
+    return True
 
 
 def _fetched(record: ConsumerRecord[Any, Any]) -> FetchedRecord:
@@ -473,45 +460,4 @@ FETCH_BYTES = 4 * 1024 * 1024
 _AT_ONCE = 16
 """Records that are taken before their bytes are counted."""
 FETCH_ERRORS = (UnicodeDecodeError, decompression.CannotExpand)
-"""What `getmany` raises because of a record that it cannot decode."""
-
-
-_FRAMES = ("fetched_records", "getall", "_unpack_records")
-"""The functions whose variables tell what `getmany` had read."""
-
-
-class FailedFetch(NamedTuple):
-    """What `getmany` had read when it failed to decode a record."""
-
-    fetched: dict[TopicPartition, list[FetchedRecord]]
-    """Records that it had already taken from the client's buffer."""
-    tp: TopicPartition
-    """The partition with the record that it cannot decode."""
-    first_offset: int
-    """The offset of that record."""
-    next_offset: int
-    """The offset after the record batch that contains it."""
-
-
-def failed_fetch(error: Exception) -> FailedFetch:
-    """Recover what `getmany` had read, from the frames of the error that it raised.
-
-    Raises:
-        Exception: `error` itself, if the frames are not as expected.
-    """
-    # Not of the frame that has caught the error: its variables would keep themselves alive, and
-    # with them all that was expanded, until the collector comes, which is seldom.
-    variables = {
-        name: frame.f_locals
-        for frame, _ in walk_tb(error.__traceback__)
-        if (name := frame.f_code.co_name) in _FRAMES
-    }
-    try:
-        others = variables["fetched_records"]["drained"]
-        records = variables["getall"]["ret_list"]
-        unpacking = variables["_unpack_records"]
-        tp, batch = unpacking["tp"], unpacking["next_batch"]
-        first_offset = unpacking["self"].next_fetch_offset
-    except (KeyError, AttributeError):
-        raise error from None
-    return FailedFetch({**others, tp: records}, tp, first_offset, batch.next_offset)
+"""What decoding raises because of a record that it cannot decode."""

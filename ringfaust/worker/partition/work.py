@@ -103,8 +103,6 @@ class PartitionWork:
         self._spans = WorkerSpans(spans) if spans else None
         self.numbers = PartitionNumbers()
         self._changelog_id = ""
-        self._looked_ms = 0
-        """When the end of the control log was asked for that was looked at last."""
 
     @property
     def name(self) -> str:
@@ -378,36 +376,31 @@ class PartitionWork:
         """Pause and resume inputs, and check how far the logs have been read (R110)."""
         await self._pauses.update()
         if self._ends is not None:
-            await self._check_caught_up(self._ends)
-        await self._listen()
+            self._check_caught_up(self._ends)
+        self._listen()
 
-    async def _check_caught_up(self, ends: Mapping[str, int]) -> None:
+    def _check_caught_up(self, ends: Mapping[str, int]) -> None:
         for topic, end in ends.items():
             if topic in self._processor.paused_topics:
                 continue  # the rest of it cannot be read now, and ticks must not wait for that
-            if not await self._has_decided(topic, end):
+            if not self._has_decided(topic, end):
                 return
         self._ends = None
 
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         """Find out how far consumers have been heard."""
         newest = self._context.log_end(self._control)
         target = self._hearing.target(newest)
         if newest is None or target is None:
             return
-        is_decided = self._processor.positions.get(self._control.topic, 0) >= target.offset
-        if not is_decided and self._looked_ms != newest.asked_ms:
-            # Markers may follow the last record. To ask the consumer costs a change of threads.
-            self._looked_ms = newest.asked_ms
-            is_decided = await self._has_decided(self._control.topic, target.offset)
-        if is_decided:
+        if self._has_decided(self._control.topic, target.offset):
             self._hearing.reach()
 
-    async def _has_decided(self, topic: str, end: int) -> bool:
+    def _has_decided(self, topic: str, end: int) -> bool:
         """Whether all committed records of a topic before an offset have been decided."""
         if self._processor.positions.get(topic, 0) >= end:
             return True
-        read = await self._context.reader().read_position(TP(topic, self.number))
+        read = self._context.reader().read_position(TP(topic, self.number))
         return (
             read is not None
             and read.next_offset >= end

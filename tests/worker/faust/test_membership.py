@@ -19,7 +19,7 @@ def consumer(member_s: float | None) -> Any:
     """What `prove_membership` needs of a consumer whose last heartbeat was sent at `member_s`."""
     conf = SimpleNamespace(broker_session_timeout=SESSION_S)
     thread = SimpleNamespace(member_s=member_s)
-    return SimpleNamespace(app=SimpleNamespace(conf=conf), _batch_thread=thread)
+    return SimpleNamespace(app=SimpleNamespace(conf=conf), _membership=thread)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ async def test_a_heartbeat_proves_membership_for_half_a_session(
     for _ in range(20):
         await asyncio.sleep(0)
     assert proving.done() is is_proven
-    reader._batch_thread.member_s = time.monotonic()  # another heartbeat
+    reader._membership.member_s = time.monotonic()  # another heartbeat
     async with asyncio.timeout(10):
         await proving

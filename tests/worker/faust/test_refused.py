@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import InvalidSessionTimeoutError, KafkaError
 
-from ringfaust.worker.faust import consumer_thread
-from ringfaust.worker.faust.consumer_thread import BatchThread
+from ringfaust.worker.faust import membership
 from ringfaust.worker.faust.group import RefusedByGroup
+from ringfaust.worker.faust.membership import Membership
 
 
 class Thread:
@@ -24,7 +24,6 @@ class Thread:
         self.app = SimpleNamespace(conf=conf)
         self.group_error = error
         self._has_twin = has_twin
-        self._generations: dict[Any, int] = {}
         self.tries = 0
 
     def try_group_again(self) -> None:
@@ -36,12 +35,12 @@ class Thread:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_thread, "_GROUP_CHECK_S", 0)
+    monkeypatch.setattr(membership, "_GROUP_CHECK_S", 0)
 
 
 async def watch(thread: Any) -> None:
     async with asyncio.timeout(30):
-        await BatchThread._watch_group(thread)
+        await Membership._watch_group(thread)
 
 
 async def test_a_worker_with_the_identity_of_another_ends_and_says_why() -> None:
@@ -55,17 +54,15 @@ async def test_a_session_that_the_brokers_do_not_accept_ends_the_worker() -> Non
         await watch(Thread(InvalidSessionTimeoutError()))
 
 
-@pytest.mark.parametrize("is_reading", [False, True])
 async def test_another_error_is_told_and_the_client_asks_again(
-    is_reading: bool, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A fetch would raise it, but a worker without partitions fetches nothing."""
+    """A fetch would raise it, but the member of the group fetches nothing."""
     thread = Thread(KafkaError("what"))
-    thread._generations = {1: 1} if is_reading else {}
     watching = asyncio.ensure_future(watch(thread))
     for _ in range(20):
         await asyncio.sleep(0)
     watching.cancel()
     await asyncio.wait({watching})
-    assert thread.tries == (0 if is_reading else 1)
-    assert ("refuse this worker in group app" in caplog.text) is not is_reading
+    assert thread.tries == 1
+    assert "refuse this worker in group app" in caplog.text

@@ -21,24 +21,24 @@ from unittest.mock import Mock
 import faust
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition, errors
-from aiokafka.consumer import fetcher
-from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.protocol.fetch import FetchRequest, FetchResponse_v11
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
-from aiokafka.record.memory_records import MemoryRecords
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
 from faust.transport.consumer import Fetcher as FaustFetcher
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP as FaustTP
 from mode.threads import ServiceThread
 
 import ringfaust
 from ringfaust.worker.faust import vendor
-from ringfaust.worker.faust.consumer_thread import BatchThread
 from ringfaust.worker.faust.decompression import BATCH_BYTES
+from ringfaust.worker.faust.fetcher import Fetcher
+from ringfaust.worker.faust.membership import Membership, connection_options
 from ringfaust.worker.faust.transport import BatchApp, BatchConsumer
 from tests.worker.faust import stubs
 
@@ -106,7 +106,7 @@ def test_the_consumer_thread_creates_its_kafka_client_at_start() -> None:
 
 
 def test_faust_passes_the_kafka_client_no_option_that_is_unknown_here() -> None:
-    """If not: check whether `BatchThread.new_kafka_consumer` needs the new option."""
+    """If not: check whether `Membership.new_kafka_consumer` or the fetcher needs the new option."""
 
     def options(function: Any) -> set[str]:
         (call,) = (
@@ -119,7 +119,16 @@ def test_faust_passes_the_kafka_client_no_option_that_is_unknown_here() -> None:
         return {keyword.arg for keyword in call.keywords if keyword.arg}
 
     theirs = options(driver.AIOKafkaConsumerThread._create_worker_consumer)
-    assert options(BatchThread.new_kafka_consumer) == theirs
+    app = BatchApp("pinned", broker="kafka://localhost:1")
+    ours = options(Membership.new_kafka_consumer) | {*connection_options(app.conf, app.transport)}
+    assert theirs - ours == OF_READING
+
+
+OF_READING = {
+    "auto_offset_reset", "check_crcs", "fetch_max_wait_ms", "isolation_level",
+    "max_partition_fetch_bytes", "max_poll_records",
+}  # fmt: skip
+"""Options that concern reading, which the member of the group does not do."""
 
 
 def test_recovery_without_tables_only_resumes_the_streams() -> None:
@@ -166,13 +175,13 @@ def test_the_app_creates_its_transport_and_stops_its_consumer_by_these_methods()
 def test_the_kafka_client_is_missing_before_the_thread_starts() -> None:
     app = BatchApp("pinned", broker="kafka://localhost:1")
     with pytest.raises(faust.exceptions.ConsumerNotStarted):
-        _ = app.reader._batch_thread.kafka_consumer
+        _ = app.reader._membership.kafka_consumer
 
 
 def test_a_thread_that_has_ended_can_be_stopped() -> None:
     """If not: the traceback of a closed event loop follows the error that stopped the worker."""
     assert "call_soon_threadsafe(self._stopped.set)" in source(ServiceThread._stopped_set)
-    thread = BatchApp("pinned", broker="kafka://localhost:1").reader._batch_thread
+    thread = BatchApp("pinned", broker="kafka://localhost:1").reader._membership
     thread.thread_loop.close()
     with pytest.raises(RuntimeError, match="closed"):
         ServiceThread._stopped_set(thread)
@@ -205,64 +214,33 @@ def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
     assert "_rejoin_needed_fut.done()" in source(GroupCoordinator.need_rejoin)
 
 
-async def test_the_position_of_a_partition_is_known_or_not() -> None:
-    """If not: the lag counts aborted records, or a deleted topic stops all reading."""
-    subscriptions = SubscriptionState()
-    subscriptions.assign_from_user({TP})
-    client = SimpleNamespace(_subscription=subscriptions)
-    thread: Any = SimpleNamespace(kafka_consumer=client)
-    known_position = vendor.FaustConsumerThread.known_position
-    assert known_position(thread, TP) is None
-    assert known_position(thread, TopicPartition("other", 0)) is None
-    subscriptions.seek(TP, 7)
-    assert known_position(thread, TP) == 7
-    subscriptions.subscription.assignment.state_value(TP).await_reset(0)
-    assert known_position(thread, TP) is None
-    assert "self._subscription = SubscriptionState(" in source(AIOKafkaConsumer.__init__)
-
-
 OTHER, NEW = TopicPartition("other", 0), TopicPartition("new", 0)
 
 
-async def test_a_rebalance_keeps_what_is_being_read() -> None:
-    """If not: a partition that stays is not read until the group has assigned it again (R124)."""
+async def test_the_member_of_the_group_reads_nothing() -> None:
+    """If not: each record is fetched twice."""
     subscriptions = SubscriptionState()
-    client = SimpleNamespace(_subscription=subscriptions)
-    thread: Any = SimpleNamespace(kafka_consumer=client)
-    thread.known_position = lambda tp: vendor.FaustConsumerThread.known_position(thread, tp)
-    being_read: set[TopicPartition] = set()
-    assigned: list[frozenset[TopicPartition]] = []
-    vendor.FaustConsumerThread.keep_reading(thread, lambda: being_read, assigned.append)
-    subscriptions.subscribe({"in", "other", "new"})
+    thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_subscription=subscriptions))
+    vendor.FaustConsumerThread.read_nothing(thread)
+    subscriptions.subscribe({"in", "other"})
     subscriptions.assign_from_subscribed({TP, OTHER})
-    states = subscriptions.subscription.assignment.state_value
-    assert states(TP).paused
-    assert states(OTHER).paused
-    for tp, position in ((TP, 7), (OTHER, 8)):
-        subscriptions.seek(tp, position)
-        subscriptions.resume(tp)
-    being_read |= {TP, OTHER}
+    assert thread.assigned == {TP, OTHER}
+    assert subscriptions.assigned_partitions() == set()
     subscriptions.begin_reassignment()
     assert not subscriptions.reassignment_in_progress
-    subscriptions.assign_from_subscribed({TP, NEW})
-    states = subscriptions.subscription.assignment.state_value
-    assert [states(tp).position for tp in (TP, OTHER, NEW)] == [7, 8, 0]
-    assert [states(tp).paused for tp in (TP, OTHER, NEW)] == [False, False, True]
-    being_read -= {OTHER}
-    subscriptions.assign_from_subscribed({TP, NEW})
-    assert subscriptions.assigned_partitions() == {TP, NEW}
-    assert assigned == [{TP, OTHER}, {TP, NEW}, {TP, NEW}]
+    subscriptions.assign_from_subscribed({OTHER})
+    assert thread.assigned == {OTHER}
+    assert "self._subscription = SubscriptionState(" in source(AIOKafkaConsumer.__init__)
     join = source(GroupCoordinator._on_join_prepare) + source(GroupCoordinator._on_join_complete)
     assert "self._subscription.begin_reassignment()" in join
     assert "self._subscription.assign_from_subscribed(assignment.partitions())" in join
 
 
-async def test_other_topics_stop_nothing_and_may_still_be_assigned() -> None:
-    """If not: nothing is read from the change of a route to the end of the rebalance (R128)."""
+async def test_other_topics_may_be_assigned_as_well_as_those_before() -> None:
+    """If not: an answer of the group to what it was asked before ends the worker (R128)."""
     subscriptions, client, coordinator = SubscriptionState(), Mock(), Mock()
     subscriptions.subscribe({"in", "other"})
     subscriptions.assign_from_subscribed({TP})
-    subscriptions.seek(TP, 7)
     consumer = SimpleNamespace(
         _subscription=subscriptions, _client=client, _coordinator=coordinator
     )
@@ -270,7 +248,6 @@ async def test_other_topics_stop_nothing_and_may_still_be_assigned() -> None:
     thread.request_rejoin = lambda: vendor.FaustConsumerThread.request_rejoin(thread)
     vendor.FaustConsumerThread.subscribe_to(thread, frozenset({"in", "new"}))
     assert subscriptions.subscription.active
-    assert subscriptions.subscription.assignment.state_value(TP).position == 7
     client.set_topics.assert_called_with({"in", "new"})
     coordinator.request_rejoin.assert_called_with()
     subscriptions.assign_from_subscribed({OTHER, NEW})  # what it was asked before
@@ -301,7 +278,7 @@ async def test_a_member_is_who_knows_what_the_group_has_assigned(
 
     client, told = SimpleNamespace(send=send), list[float]()
     thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
-    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told.append, Mock())
+    vendor.FaustConsumerThread.watch_answers(thread, told.append, Mock())
     await client.send(0, None)
     assert bool(told) is is_told
 
@@ -321,24 +298,23 @@ async def test_a_twin_is_noticed_though_the_kafka_client_does_not_know_the_error
 
     client, told = SimpleNamespace(send=send), Mock()
     thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
-    vendor.FaustConsumerThread.watch_answers(thread, Mock(), Mock(), told)
+    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told)
     await client.send(0, None)
     assert told.called is is_told
     assert errors.for_code(82) is errors.UnknownError
 
 
-def test_a_client_that_has_left_its_group_reads_on() -> None:
+def test_a_member_can_leave_its_group_before_the_client_is_closed() -> None:
     """If not: a worker that stops cannot serve its partitions until others have them."""
     close = source(GroupCoordinator.close)
     assert "await self._maybe_leave_group()" in close
-    assert "self._subscription" not in close
     assert "if self._closing.done():" in close  # the client closes it once more
 
 
 async def test_nobody_who_stops_waiting_for_the_end_of_a_membership_cancels_the_coordination() -> (
     None
 ):
-    """If so: every fetch raises the cancellation, and the worker fetches without pause."""
+    """If so: the member does not leave the group."""
 
     async def joins() -> None:
         await asyncio.Event().wait()
@@ -367,13 +343,18 @@ async def test_a_membership_that_has_not_begun_ends_at_once() -> None:
     assert thread.kafka_consumer._coordinator is None
 
 
-def test_the_fetcher_waits_for_unrequested_records_as_long_as_prefetch_backoff() -> None:
-    """If not: `set_prefetch_backoff` has no effect and idle partitions delay busy ones."""
-    assert "self._fetcher = Fetcher(" in source(AIOKafkaConsumer.start)
-    assert "self._prefetch_backoff = prefetch_backoff" in source(Fetcher.__init__)
-    assert "backoff=self._prefetch_backoff" in source(Fetcher)
-    assert "self._backoff - lifetime" in source(FetchResult.calculate_backoff)
-    assert FetchError is not None
+def test_a_fetch_is_asked_and_answered_as_the_fetcher_expects() -> None:
+    """If not: `Fetcher._fetch_from` and `_note` need the new request and answer."""
+    assert takes(
+        FetchRequest.__init__,
+        "max_wait_time", "min_bytes", "max_bytes", "isolation_level", "topics", "rack_id",
+    )  # fmt: skip
+    answer = FetchResponse_v11.SCHEMA.fields[-1].array_of.fields[-1].array_of
+    assert answer.names == (
+        "partition", "error_code", "highwater_offset", "last_stable_offset", "log_start_offset",
+        "aborted_transactions", "preferred_read_replica", "message_set",
+    )  # fmt: skip
+    assert FetchRequest(0, 0, 0, 0, []).prepare({1: (4, 17)}).API_VERSION == 11
 
 
 class BadName(str):
@@ -383,61 +364,23 @@ class BadName(str):
         return b"\xff\xfe"
 
 
-def fetched(tp: TopicPartition, bad: set[int]) -> FetchResult:
-    """Ten records that the client has fetched, those in `bad` with a bad header name."""
+def test_undecodable_records_tell_where_they_are() -> None:
+    """If not: the fetcher cannot pass an undecodable record, and a partition is stuck."""
     builder = PurePythonBuilder(2, 0, 0, -1, -1, 0, 1 << 20)
     for offset in range(10):
-        headers = [(BadName("bad") if offset in bad else "fine", b"x")]
+        headers = [(BadName("bad") if offset in {4, 7} else "fine", b"x")]
         builder.append(offset, 1, None, b"%d" % offset, headers)
-    raw = fetcher.MemoryRecords(bytes(builder.build()))
-    records = fetcher.PartitionRecords(tp, raw, [], 0, None, None, False, 0)
-    position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
-    assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
-    return fetcher.FetchResult(tp, assignment=assignment, partition_records=records, backoff=0)
-
-
-async def fetch(*results: tuple[TopicPartition, FetchResult]) -> Any:
-    """What `AIOKafkaConsumer.getmany` does with them."""
-    subscriptions = SimpleNamespace(reassignment_in_progress=False, is_assigned=lambda tp: True)
-    client = SimpleNamespace(
-        _subscriptions=subscriptions, _records=dict(results), _notify=lambda future: None,
-        _wait_consume_future=None,
-    )  # fmt: skip
-    return await Fetcher.fetched_records(client, [tp for tp, _ in results])
-
-
-@pytest.mark.parametrize("decoder", ["the client's", "ours"])
-async def test_the_frames_of_a_failed_fetch_show_what_was_read(
-    decoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If not: `failed_fetch` cannot skip an undecodable record, and a partition is stuck."""
-    with monkeypatch.context() as patch:
-        patch.setattr(fetcher, "MemoryRecords", MemoryRecords)
-        patch.setattr(fetcher, "PartitionRecords", PartitionRecords)
-        patch.setattr(fetcher, "FetchResult", FetchResult)
-        if decoder == "ours":
-            vendor.decode_in_c()
-        await check_the_frames_of_a_failed_fetch()
-
-
-async def check_the_frames_of_a_failed_fetch() -> None:
-    other = TopicPartition("other", 0)
-    with pytest.raises(UnicodeDecodeError) as failed:
-        await fetch((other, fetched(other, set())), (TP, fetched(TP, {4, 7})))
-    found = vendor.failed_fetch(failed.value)
-    assert (found.tp, found.first_offset, found.next_offset) == (TP, 4, 10)
-    assert [record.offset for record in found.fetched[other]] == list(range(10))
-    assert [record.offset for record in found.fetched[TP]] == [0, 1, 2, 3]
+    found: list[Any] = []
+    records = vendor.decoded(TP, bytes(builder.build()), [], 0, checks_crcs=True)
+    with pytest.raises(UnicodeDecodeError):
+        vendor.take(found, records, None)
+    assert [record.offset for record in found] == [0, 1, 2, 3]
+    assert (records.next_fetch_offset, records.batch_end) == (4, 10)
 
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's own classes, with the limit, until the test is over.
-
-    A test that ran before in this process may have started a consumer with ours.
-    """
-    for original in (MemoryRecords, PartitionRecords, FetchResult):
-        monkeypatch.setattr(fetcher, original.__name__, original)
+    """The client's own functions, with the limit, until the test is over."""
     for module in vendor.READERS_OF_BATCHES:
         for name in vendor.EXPANDERS:
             if hasattr(module, name):
@@ -455,28 +398,16 @@ def compressed(kind: int, value: bytes) -> bytes:
 
 @pytest.mark.usefixtures("limited")
 @pytest.mark.parametrize("kind", [1, 2, 3, 4])
-async def test_the_client_expands_batches_with_our_functions(kind: int) -> None:
+def test_the_client_expands_batches_with_our_functions(kind: int) -> None:
     """If not: a batch of 400 kB may take a gigabyte of memory."""
     small = list(DefaultRecordBatch(compressed(kind, b"x" * 9_000)))
     assert [len(record.value or b"") for record in small] == [9_000] * 2
-    records = MemoryRecords(compressed(kind, bytes(BATCH_BYTES // 2 + 1)))
-    unpacked = PartitionRecords(TP, records, [], 0, None, None, False, 0)
-    position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
-    assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
-    result = FetchResult(TP, assignment=assignment, partition_records=unpacked, backoff=0)
-    with pytest.raises(vendor.FETCH_ERRORS) as failed:
-        await fetch((TP, result))
-    found = vendor.failed_fetch(failed.value)
-    assert (found.tp, found.first_offset, found.next_offset) == (TP, 0, 2)
-    assert found.fetched == {TP: []}
-
-
-def test_other_frames_raise_the_error_itself() -> None:
-    with pytest.raises(UnicodeDecodeError) as failed:
-        b"\xff".decode()
-    with pytest.raises(UnicodeDecodeError) as again:
-        vendor.failed_fetch(failed.value)
-    assert again.value is failed.value
+    records = vendor.decoded(
+        TP, compressed(kind, bytes(BATCH_BYTES // 2 + 1)), [], 0, checks_crcs=True
+    )
+    with pytest.raises(vendor.FETCH_ERRORS):
+        next(iter(records))
+    assert (records.next_fetch_offset, records.batch_end) == (0, 2)
 
 
 # --- ours ----------------------------------------------------------------------------------------
@@ -535,36 +466,23 @@ def test_private_apis_are_used_in_vendor_modules_only(path: Path) -> None:
     assert private_names(path) | overrides(path) == set()
 
 
-async def test_a_batch_over_the_limit_leaves_nothing_behind(
-    limited: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("limited")
+def test_a_batch_over_the_limit_leaves_nothing_behind() -> None:
     """R116. The worker seldom collects garbage: what each attempt had expanded stayed for long."""
-    for name in ("MemoryRecords", "PartitionRecords", "FetchResult"):
-        monkeypatch.setattr(fetcher, name, getattr(fetcher, name))
-    vendor.decode_in_c()
     too_large = compressed(1, bytes(BATCH_BYTES // 2))
-
-    async def getmany(*_: object, **__: object) -> Any:
-        raw = fetcher.MemoryRecords(too_large)
-        records = fetcher.PartitionRecords(TP, raw, [], 0, None, None, False, 0)
-        position = SimpleNamespace(paused=False, position=0, consumed_to=lambda offset: None)
-        assignment = SimpleNamespace(active=True, state_value=lambda tp: position)
-        result = fetcher.FetchResult(
-            TP, assignment=assignment, partition_records=records, backoff=0
-        )
-        return await fetch((TP, result))
-
-    thread: Any = SimpleNamespace(
-        kafka_consumer=SimpleNamespace(getmany=getmany, seek=lambda *_: None),
-        known_position=lambda _: None, _generations={}, _fetched={}, _offered={},
-    )  # fmt: skip
-    thread._skip_undecodable = lambda error: BatchThread._skip_undecodable(thread, error)
+    fetcher = Fetcher(Mock(), max_records=10, max_partition_bytes=1, checks_crcs=False)
+    tp = FaustTP(*TP)
+    fetcher.seek(tp, 0)
     gc.collect()
     gc.disable()
     tracemalloc.start()
     try:
         for _ in range(5):
-            await BatchThread._getmany(thread, frozenset())
+            partition = fetcher._partitions[tp]
+            partition.position = 0
+            partition.unread = vendor.decoded(TP, too_large, [], 0, checks_crcs=False)
+            (batch,) = fetcher._take([tp])
+            assert len(batch.records) == 2
         left_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

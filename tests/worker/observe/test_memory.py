@@ -95,9 +95,9 @@ async def test_the_consumer_leaves_out_what_is_held_back() -> None:
         asked.append(tps)
         return []
 
-    thread = SimpleNamespace(fetch=fetch, take_failed=list, being_read=frozenset({CONTROL, IN}))
+    fetcher = SimpleNamespace(fetch=fetch, take_failed=list, being_read=frozenset({CONTROL, IN}))
     consumer: Any = SimpleNamespace(
-        flow_active=True, _batch_thread=thread,
+        flow_active=True, _fetcher=fetcher,
         _paused=set(), _paused_until_seek=set(), _waiting_for_agent=Counter(),
         app=SimpleNamespace(held_back=lambda tps: tps & {IN}),
     )  # fmt: skip

@@ -1,0 +1,366 @@
+"""The fetcher: reads partitions in whole fetches, and seeks that no stale fetch survives.
+
+It runs in the app's loop, with a Kafka client of its own. Taking part in the group is the job of
+another client, in another thread (see `membership`), so a rebalance does not interrupt it (R124).
+"""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import READ_COMMITTED
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.protocol.fetch import FetchRequest
+from faust.types import TP
+
+from ringfaust.protocol.headers import UNDECODABLE_CONTENT
+from ringfaust.protocol.records import FetchedRecord
+from ringfaust.times import wall_ms
+from ringfaust.worker.faust.decompression import CannotExpand
+from ringfaust.worker.faust.vendor import FETCH_ERRORS, DecodedRecords, decoded, take
+from ringfaust.worker.interfaces import Batch, ReadPosition
+
+log = logging.getLogger(__name__)
+
+#: How long the broker may hold a fetch that finds nothing. One fetch is in flight per broker, so
+#: this is also how long a busy partition can wait behind an idle one.
+FETCH_MAX_WAIT_MS = 20
+
+#: How long a fetch waits here before the consumer checks whether it should stop.
+FETCH_TIMEOUT_S = 1.0
+
+#: Most bytes of an answer. A broker exceeds it for one batch of records.
+_ANSWER_BYTES = 50 * 1024 * 1024
+
+#: How long a broker that has answered with an error is left alone.
+_RETRY_S = 0.1
+
+#: Most records of an undecodable batch that one fetch returns.
+_PLACEHOLDERS = 4000
+
+_NOT_THERE = frozenset({1, 3, 100})
+"""Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition that is being read."""
+
+    generation: int
+    position: int
+    """The next offset to fetch, or to take from `unread`."""
+    offered: int
+    """Up to where it has been sought or offered."""
+    fetched: int = 0
+    """The offset after the last record that was offered."""
+    unread: DecodedRecords | None = None
+    """What was fetched, and nobody has taken yet."""
+
+
+class Fetcher:
+    """Fetches from the leaders of the partitions, one fetch from each broker at a time.
+
+    Everything that is read is fetched ahead, until one answer for each partition waits.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AIOKafkaClient],
+        *,
+        max_records: int,
+        max_partition_bytes: int,
+        checks_crcs: bool,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            connect: creates the Kafka client, which is not started. Called in the loop, once.
+            max_records: most records that one call of `fetch` returns.
+            max_partition_bytes: most bytes of a partition in one answer of a broker, which exceeds
+                it for one batch of records.
+            checks_crcs: refuse records whose checksum is wrong.
+        """
+        self._connect = connect
+        self._max_records = max_records
+        self._max_partition_bytes = max_partition_bytes
+        self._checks_crcs = checks_crcs
+        self._client: AIOKafkaClient | None = None
+        self._partitions: dict[TP, _Partition] = {}
+        self._ends: dict[TP, int] = {}
+        self._next_generation = count(1).__next__
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        """What is in flight, by broker."""
+        self._refreshing: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._failed: deque[TP] = deque()
+        self._is_woken = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            aiokafka.errors.KafkaConnectionError: no broker can be reached.
+        """
+        client = self._client = self._connect()
+        await client.bootstrap()
+        self._follow_topics()
+
+    async def stop(self) -> None:
+        """Disconnect, and fetch nothing more."""
+        tasks = [*self._requests.values(), *filter(None, [self._refreshing])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def being_read(self) -> frozenset[TP]:
+        """The partitions that are read. Any thread."""
+        return frozenset(self._partitions)
+
+    def generation(self, tp: TP) -> int | None:
+        """The generation in which `tp` is read; None while it is not read."""
+        found = self._partitions.get(tp)
+        return found and found.generation
+
+    def read_position(self, tp: TP) -> ReadPosition | None:
+        """How far `tp` has been read; None while it is not read."""
+        found = self._partitions.get(tp)
+        return found and ReadPosition(found.position, found.fetched)
+
+    def end(self, tp: TP) -> int | None:
+        """The end of the log, by the last answer; None while there is none, or it is not read."""
+        return self._ends.get(tp)
+
+    def seek(self, tp: TP, offset: int) -> None:
+        """Continue at `offset`, in a new generation: what was fetched before is never returned."""
+        self._partitions[tp] = _Partition(self._next_generation(), offset, offset)
+        self._follow_topics()
+        self.wake()
+
+    def stop_reading(self, tps: Iterable[TP]) -> None:
+        """Read them no more, until they are sought again."""
+        for tp in tps:
+            self._partitions.pop(tp, None)
+            self._ends.pop(tp, None)
+        self._follow_topics()
+
+    def take_failed(self) -> list[TP]:
+        """The partitions that cannot be read where they stand, since the last call.
+
+        They are read no more until they are sought.
+        """
+        failed = [*self._failed]
+        self._failed.clear()
+        return failed
+
+    def wake(self) -> None:
+        """End the current fetch early because other partitions are wanted now."""
+        self._is_woken = True
+        self._note_news()
+
+    async def fetch(self, wanted: Collection[TP]) -> list[Batch]:
+        """Wait for records of `wanted`, for `wake`, or for a second.
+
+        A batch without records says that the position has passed some that nobody may read. There
+        is one only if there is nothing else.
+
+        Raises:
+            aiokafka.errors.TopicAuthorizationFailedError: a topic may not be read.
+            aiokafka.errors.CorruptRecordException: a checksum is wrong.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + FETCH_TIMEOUT_S
+        while True:
+            if self._error is not None:
+                raise self._error
+            batches = self._take(wanted)
+            if batches or self._is_woken or loop.time() >= deadline_s:
+                self._is_woken = False
+                return batches or self._passed(wanted)
+            self._request(wanted)
+            self._waiter = loop.create_future()
+            timer = loop.call_at(deadline_s, self._note_news)
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                timer.cancel()
+
+    def _note_news(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- what was fetched
+
+    def _take(self, wanted: Collection[TP]) -> list[Batch]:
+        left, batches = self._max_records, []
+        for tp in [tp for tp, each in self._partitions.items() if each.unread and tp in wanted]:
+            records = self._records_of(tp, left)
+            if records:
+                batches.append(self._batch(tp, records))
+                left -= len(records)
+                self._partitions[tp] = self._partitions.pop(tp)  # the others are first next time
+                if not left:
+                    break
+        return batches
+
+    def _batch(self, tp: TP, records: list[FetchedRecord]) -> Batch:
+        partition = self._partitions[tp]
+        if records:
+            partition.fetched = records[-1].offset + 1
+        partition.offered = partition.position
+        return Batch(tp, records, partition.generation, partition.position)
+
+    def _records_of(self, tp: TP, most: int) -> list[FetchedRecord]:
+        """Records from what was fetched of a partition, with placeholders for undecodable ones.
+
+        The Kafka client cannot decode a record with a header name that is not UTF-8, nor a batch
+        that it cannot expand (R116). It reads a batch from its beginning, so the records behind
+        such a record in its batch are lost too.
+        """
+        partition, records = self._partitions[tp], list[FetchedRecord]()
+        assert partition.unread is not None
+        unread = partition.unread
+        try:
+            has_more = take(records, unread, most)
+            partition.position = unread.next_fetch_offset
+        except FETCH_ERRORS as error:
+            # A batch may have millions of records. Those that are left fail again when they are
+            # fetched again.
+            first, has_more = unread.next_fetch_offset, False
+            partition.position = min(unread.batch_end, first + _PLACEHOLDERS)
+            records += [_placeholder(tp, at, error) for at in range(first, partition.position)]
+        if not has_more:
+            partition.unread = None
+        return records
+
+    def _passed(self, wanted: Collection[TP]) -> list[Batch]:
+        """An empty batch for each partition whose position has moved without a record."""
+        return [
+            self._batch(tp, [])
+            for tp, each in self._partitions.items()
+            if tp in wanted and each.position > each.offered
+        ]
+
+    # -- requests
+
+    def _follow_topics(self) -> None:
+        """Have the client know the leaders of what is read."""
+        if self._client is not None and self._partitions:  # of no topic would be of all
+            self._client.set_topics({tp.topic for tp in self._partitions})
+
+    def _request(self, wanted: Collection[TP]) -> None:
+        """Fetch what is read and has nothing unread, from each broker that is not asked yet.
+
+        Not from one of which something that is wanted has been taken in part: it would not be
+        fetched until the broker has waited for the others.
+        """
+        assert self._client is not None
+        leaders, asked = self._client.cluster.leader_for_partition, defaultdict[int, list[TP]](list)
+        partly_taken = set()
+        for tp, partition in self._partitions.items():
+            node = leaders(tp)
+            if node is None or node < 0:
+                self._refresh()
+            elif partition.unread is None:
+                asked[node].append(tp)
+            elif tp in wanted:
+                partly_taken.add(node)
+        for node, tps in asked.items():
+            if node not in self._requests and node not in partly_taken:
+                self._requests[node] = asyncio.create_task(self._fetch_from(node, tps))
+                self._requests[node].add_done_callback(self._on_end)
+
+    def _refresh(self) -> None:
+        """Ask for the leaders again, at most ten times a second."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._ask_for_leaders())
+            self._refreshing.add_done_callback(self._on_end)
+
+    async def _ask_for_leaders(self) -> None:
+        try:
+            assert self._client is not None
+            await self._client.force_metadata_update()
+            await asyncio.sleep(_RETRY_S)
+        finally:
+            self._refreshing = None
+            self._note_news()
+
+    def _on_end(self, ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            self._error = error
+            self._note_news()
+
+    async def _fetch_from(self, node: int, tps: list[TP]) -> None:
+        assert self._client is not None
+        asked = {tp: self._partitions[tp] for tp in tps}
+        by_topic = defaultdict[str, list[tuple[int, int, int]]](list)
+        for tp, partition in asked.items():
+            limits = (tp.partition, partition.position, self._max_partition_bytes)
+            by_topic[tp.topic].append(limits)
+        request = FetchRequest(
+            FETCH_MAX_WAIT_MS, 1, _ANSWER_BYTES, READ_COMMITTED, list(by_topic.items())
+        )
+        try:
+            answer = await self._client.send(node, request)
+            is_fine = self._note(answer.topics, asked)
+        except KafkaError as error:
+            log.warning("cannot fetch from broker %d: %r", node, error)
+            is_fine = False
+        try:
+            if not is_fine:
+                self._note_news()
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            del self._requests[node]
+            self._note_news()
+
+    def _note(self, topics: Any, asked: dict[TP, _Partition]) -> bool:
+        """Keep what a broker has returned. Returns whether it has refused nothing."""
+        is_fine = True
+        for topic, partitions in topics:
+            for number, error_code, end, _stable, _begin, aborted, _replica, raw in partitions:
+                tp = TP(topic, number)
+                partition = asked[tp]
+                if self._partitions.get(tp) is not partition:
+                    continue  # it was sought, or is not read any more
+                if error_code:
+                    is_fine = False
+                    self._note_error(tp, error_code)
+                    continue
+                self._ends[tp] = end
+                if raw:
+                    partition.unread = decoded(
+                        tp, raw, aborted, partition.position, checks_crcs=self._checks_crcs
+                    )
+        return is_fine
+
+    def _note_error(self, tp: TP, error_code: int) -> None:
+        if error_code in _NOT_THERE:  # it may be another topic now
+            self.stop_reading([tp])
+            self._failed.append(tp)
+        elif error_code == TopicAuthorizationFailedError.errno:
+            self._error = TopicAuthorizationFailedError(tp.topic)
+        else:
+            log.info("%s, partition %d: %s", *tp, for_code(error_code).__name__)
+            self._refresh()
+
+
+def _placeholder(tp: TP, offset: int, error: Exception) -> FetchedRecord:
+    """An empty record in place of one that the client cannot decode."""
+    if isinstance(error, CannotExpand):
+        text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
+    else:
+        text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
+    headers = ((UNDECODABLE_CONTENT, text.encode()),)
+    return FetchedRecord(*tp, offset, wall_ms(), headers=headers)

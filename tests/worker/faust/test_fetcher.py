@@ -1,0 +1,353 @@
+"""What the fetcher asks of brokers, and what it makes of their answers; the brokers are simulated.
+
+tests/broker/test_transport.py reads from a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from struct import pack
+from types import SimpleNamespace
+from typing import Any
+
+import google_crc32c
+import pytest
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaConnectionError,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from faust.types import TP
+
+from ringfaust.worker.faust import fetcher as module
+from ringfaust.worker.faust.fetcher import Fetcher
+
+ONE, TWO, FAR = TP("in", 0), TP("in", 1), TP("far", 0)
+LEADERS = {ONE: 1, TWO: 1, FAR: 2}
+NOT_LEADER, OUT_OF_RANGE, NO_TOPIC, NOT_AUTHORIZED = 6, 1, 3, 29
+
+
+def records(first: int, count: int) -> bytes:
+    """A batch of records."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for number in range(count):
+        builder.append(number, 1, None, b"%d" % (first + number), [])
+    raw = bytearray(builder.build())
+    raw[0:8] = first.to_bytes(8, "big")
+    return bytes(raw)
+
+
+class Brokers:
+    """A Kafka client whose brokers answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.leaders = dict(LEADERS)
+        self.cluster = SimpleNamespace(leader_for_partition=lambda tp: self.leaders.get(TP(*tp)))
+        self.asked: list[tuple[int, dict[TP, int]]] = []
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self.refreshed = 0
+
+    async def bootstrap(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def set_topics(self, topics: set[str]) -> None:
+        self.topics = topics
+
+    async def force_metadata_update(self) -> None:
+        self.refreshed += 1
+
+    async def send(self, node: int, request: Any) -> Any:
+        asked = {
+            TP(topic, number): offset
+            for topic, partitions in request.topics
+            for number, offset, _ in partitions
+        }
+        self.asked.append((node, asked))
+        assert node not in self._answers, "two fetches from one broker"
+        self._answers[node] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answers[node]
+        finally:
+            del self._answers[node]
+
+    async def answer(self, node: int, found: dict[TP, bytes | int]) -> None:
+        """Let a broker answer: with records of a partition, or with an error code."""
+        await turn()
+        answers = [
+            (tp.topic, [(
+                tp.partition, raw if isinstance(raw, int) else 0, 1_000, 1_000, 0, [], -1,
+                b"" if isinstance(raw, int) else raw,
+            )])
+            for tp, raw in found.items()
+        ]  # fmt: skip
+        self._answers[node].set_result(SimpleNamespace(topics=answers))
+
+    async def fail(self, node: int) -> None:
+        await turn()
+        self._answers[node].set_exception(KafkaConnectionError())
+
+
+async def turn() -> None:
+    """Let everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0)
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+async def fetcher(brokers: Brokers) -> AsyncIterator[Fetcher]:
+    fetcher = Fetcher(
+        lambda: brokers,  # type: ignore[arg-type,return-value]
+        max_records=10,
+        max_partition_bytes=1,
+        checks_crcs=True,
+    )
+    await fetcher.start()
+    yield fetcher
+    await fetcher.stop()
+
+
+async def fetched(fetcher: Fetcher, *wanted: TP) -> dict[TP, list[int]]:
+    """The offsets that one fetch returns."""
+    async with asyncio.timeout(30):
+        found = await fetcher.fetch(wanted)
+    return {batch.tp: [record.offset for record in batch.records] for batch in found}
+
+
+def offsets(first: int, count: int) -> list[int]:
+    return [*range(first, first + count)]
+
+
+async def sought(fetcher: Fetcher, positions: dict[TP, int]) -> None:
+    for tp, at in positions.items():
+        fetcher.seek(tp, at)
+    assert await fetched(fetcher) == {}  # it is awake, because other partitions may be wanted now
+
+
+async def test_each_broker_is_asked_once_for_all_that_it_leads(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 5, TWO: 7, FAR: 9})
+    assert brokers.topics == {"in", "far"}
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
+    await brokers.answer(2, {FAR: records(9, 3)})
+    assert await reading == {FAR: offsets(9, 3)}
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
+    await brokers.answer(1, {ONE: records(5, 1), TWO: records(7, 2)})
+    assert await reading == {ONE: [5], TWO: offsets(7, 2)}
+    assert brokers.asked == [(1, {ONE: 5, TWO: 7}), (2, {FAR: 9}), (2, {FAR: 12})]
+    assert fetcher.read_position(TWO) == (9, 9)
+    assert fetcher.end(TWO) == 1_000
+
+
+async def test_what_is_not_wanted_is_fetched_once_and_kept(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, TWO))
+    await brokers.answer(1, {ONE: records(0, 3), TWO: b""})
+    await brokers.answer(1, {TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    assert brokers.asked == [(1, {ONE: 0, TWO: 0}), (1, {TWO: 0})]
+    assert await fetched(fetcher, ONE, TWO) == {ONE: offsets(0, 3)}
+
+
+async def test_a_broker_is_not_asked_while_something_wanted_is_partly_taken(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """It would wait for records of the others, and what is taken could not be asked for."""
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {ONE: records(0, 25), TWO: b""})
+    assert await reading == {ONE: offsets(0, 10)}
+    assert await fetched(fetcher, ONE, TWO) == {ONE: offsets(10, 10)}
+    assert await fetched(fetcher, ONE, TWO) == {ONE: offsets(20, 5)}
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    assert brokers.asked[1:] == [(1, {ONE: 25, TWO: 0})]
+
+
+async def test_partitions_take_turns(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {ONE: records(0, 15), TWO: records(0, 12)})
+    assert await reading == {ONE: offsets(0, 10)}
+    assert await fetched(fetcher, ONE, TWO) == {TWO: offsets(0, 10)}
+    assert await fetched(fetcher, ONE, TWO) == {ONE: offsets(10, 5), TWO: offsets(10, 2)}
+
+
+async def test_an_answer_from_before_a_seek_is_dropped(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    before = fetcher.generation(ONE)
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await turn()
+    fetcher.seek(ONE, 0)
+    fetcher.stop_reading([TWO])
+    assert await reading == {}
+    assert fetcher.generation(ONE) != before
+    assert (fetcher.generation(TWO), fetcher.read_position(TWO)) == (None, None)
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 3), TWO: records(0, 3)})
+    await brokers.answer(1, {ONE: records(0, 4)})
+    assert await reading == {ONE: offsets(0, 4)}
+
+
+async def test_what_was_kept_before_a_seek_is_dropped(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 15)})
+    assert await reading == {ONE: offsets(0, 10)}
+    await sought(fetcher, {ONE: 3})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 15)})  # the whole batch that has the offset
+    assert await reading == {ONE: offsets(3, 10)}
+
+
+@pytest.mark.parametrize("code", [OUT_OF_RANGE, NO_TOPIC])
+async def test_a_position_that_does_not_exist_is_told_and_read_no_more(
+    code: int, brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """R112: it must not go unnoticed."""
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {ONE: code, TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    assert fetcher.take_failed() == [ONE]
+    assert fetcher.take_failed() == []
+    assert fetcher.being_read == {TWO}
+    reading = asyncio.create_task(fetched(fetcher, TWO))
+    await brokers.answer(1, {TWO: records(1, 1)})
+    assert await reading == {TWO: [1]}
+    assert brokers.asked[1:] == [(1, {TWO: 1})]
+
+
+async def test_a_partition_that_cannot_be_read_ends_the_wait(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: OUT_OF_RANGE})
+    assert await reading == {}
+    assert fetcher.take_failed() == [ONE]
+
+
+async def test_another_leader_is_asked_once_it_is_known(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await turn()
+    brokers.leaders[ONE] = 2
+    await brokers.answer(1, {ONE: NOT_LEADER, TWO: b""})
+    await brokers.answer(2, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+    assert brokers.refreshed
+    assert brokers.asked == [(1, {ONE: 0, TWO: 0}), (2, {ONE: 0}), (1, {TWO: 0})]
+
+
+async def test_a_partition_without_a_leader_keeps_no_other_waiting(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    del brokers.leaders[ONE]
+    await sought(fetcher, {ONE: 0, FAR: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, FAR))
+    await brokers.answer(2, {FAR: records(0, 1)})
+    assert await reading == {FAR: [0]}
+    brokers.leaders[ONE] = 1
+    reading = asyncio.create_task(fetched(fetcher, ONE, FAR))
+    await brokers.answer(1, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+
+
+async def test_a_broker_that_fails_is_asked_again_and_keeps_no_other_waiting(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 0, FAR: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, FAR))
+    await brokers.fail(1)
+    await brokers.answer(2, {FAR: records(0, 1)})
+    assert await reading == {FAR: [0]}
+    reading = asyncio.create_task(fetched(fetcher, ONE, FAR))
+    await brokers.answer(1, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+
+
+async def test_a_topic_that_may_not_be_read_is_an_error(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: NOT_AUTHORIZED})
+    with pytest.raises(TopicAuthorizationFailedError, match="in"):
+        await reading
+
+
+async def test_records_that_are_not_intact_are_an_error(brokers: Brokers, fetcher: Fetcher) -> None:
+    await sought(fetcher, {ONE: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 3)[:-1] + b"?"})
+    with pytest.raises(CorruptRecordException, match="Invalid CRC"):
+        await reading
+
+
+async def test_what_cannot_be_decoded_is_passed(brokers: Brokers, fetcher: Fetcher) -> None:
+    """R116. The records behind it in its batch are lost, too."""
+    await sought(fetcher, {ONE: 0})
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    builder.append(0, 1, None, b"first", [])
+    builder.append(1, 1, None, b"second", [("n\xff", b"")])
+    builder.append(2, 1, None, b"third", [])
+    bad = bytearray(builder.build().replace("n\xff".encode(), b"n\xff\xff"))
+    bad[17:21] = pack(">I", google_crc32c.value(bytes(bad[21:])))
+    reading = asyncio.create_task(fetcher.fetch([ONE]))
+    await brokers.answer(1, {ONE: bytes(bad) + records(3, 1)})
+    (batch,) = await reading
+    assert [record.value for record in batch.records] == [b"first", None, None]
+    assert "header not UTF-8" in batch.records[1].headers[0][1].decode()
+    assert fetcher.read_position(ONE) == (3, 3)
+
+
+async def test_a_position_that_passes_a_marker_is_a_batch_without_records(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """Otherwise a lag would be reported where nothing is left to read."""
+    await sought(fetcher, {ONE: 0})
+    builder = DefaultRecordBatchBuilder(2, 0, 1, 7, 0, 0, 1 << 30)
+    builder.append(0, 1, b"\0\0\0\1", b"", [])
+    marker = bytearray(builder.build())
+    marker[22] |= 0x20
+    marker[17:21] = pack(">I", google_crc32c.value(bytes(marker[21:])))
+    reading = asyncio.create_task(fetcher.fetch([ONE]))
+    await brokers.answer(1, {ONE: bytes(marker)})
+    await turn()
+    fetcher.wake()
+    (batch,) = await reading
+    assert (batch.records, batch.next_offset) == ([], 1)
+    assert fetcher.read_position(ONE) == (1, 0)
+    fetcher.wake()
+    assert await fetcher.fetch([ONE]) == []
+
+
+async def test_an_error_of_ours_is_not_lost(
+    brokers: Brokers, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sought(fetcher, {ONE: 0})
+
+    def fail(*_: object) -> None:
+        raise AttributeError("a mistake")
+
+    monkeypatch.setattr(fetcher, "_note", fail)
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 1)})
+    with pytest.raises(AttributeError, match="a mistake"):
+        await reading
