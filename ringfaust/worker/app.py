@@ -212,7 +212,7 @@ async def _beside(
         tasks = [task for task in assignment.tasks if not task.trouble]
         return [task.work for task in tasks if isinstance(task.work, PartitionWork)]
 
-    numbers = Numbers(health, works, app.reader.highwater, lambda: assignment.standbys.behind)
+    numbers = Numbers(health, works, app.reader.log_end, lambda: assignment.standbys.behind)
     info = {"version": __version__, "engine": compiled.KIND}
     host = socket.gethostname()
     status = StatusPublisher(
@@ -249,7 +249,7 @@ def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
 
 
 def _background(clock: WorkerClock, log_ends: LogEnds) -> Sequence[Background]:
-    """What else runs in the thread of the Kafka client."""
+    """What else runs in the thread of the group's member."""
     if not isinstance(clock, CheckedClock):
         return []
     return [log_ends.run, lambda _: clock.watch()]

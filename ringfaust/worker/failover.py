@@ -2,7 +2,7 @@
 
 A group of Kafka notices only after its session timeout that a member is gone, and brokers insist on
 6 s or more. So each worker writes signs to the status topic, and reads those of the others. All of
-this runs in the thread of the Kafka client, as heartbeats do: a long step of a partition does not
+this runs in the thread of the group's member, as heartbeats do: a long step of a partition does not
 block it.
 """
 

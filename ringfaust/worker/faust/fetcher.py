@@ -130,12 +130,12 @@ class Fetcher:
     def generation(self, tp: TP) -> int | None:
         """The generation in which `tp` is read; None while it is not read."""
         found = self._partitions.get(tp)
-        return found and found.generation
+        return None if found is None else found.generation
 
     def read_position(self, tp: TP) -> ReadPosition | None:
         """How far `tp` has been read; None while it is not read."""
         found = self._partitions.get(tp)
-        return found and ReadPosition(found.position, found.fetched)
+        return None if found is None else ReadPosition(found.position, found.fetched)
 
     def end(self, tp: TP) -> int | None:
         """The end of the log, by the last answer; None while there is none, or it is not read."""

@@ -157,8 +157,8 @@ class BatchConsumer(FaustConsumer):
         """How far `tp` has been read; None while it is not read."""
         return self._fetcher.read_position(tp)
 
-    def highwater(self, tp: TP) -> int | None:
-        """The end of its log; None while it is not known."""
+    def log_end(self, tp: TP) -> int | None:
+        """The end of the log, as the brokers last said; None while it is not known."""
         return self._fetcher.end(tp)
 
     def rejoin(self) -> None:
@@ -252,7 +252,7 @@ class BatchConsumer(FaustConsumer):
 
     def _new_client(self) -> AIOKafkaClient:
         return AIOKafkaClient(
-            **connection_options(self.app.conf, cast(driver.Transport, self.transport))
+            **connection_options(self.app.conf, cast(driver.Transport, self.app.transport))
         )
 
     async def _next_batches(self) -> list[Batch]:
@@ -321,7 +321,7 @@ class BatchApp(FaustApp):
     ) -> None:
         self.listener: AssignmentListener
         self.background: Sequence[Background] = ()
-        """What runs in the thread of the Kafka client as long as that does."""
+        """What runs in the thread of the group's member as long as that does."""
         self.beside: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Runs in the app's own loop from its start to its stop."""
         self.held_back: Callable[[Set[TP]], Set[TP]] = lambda _: frozenset()

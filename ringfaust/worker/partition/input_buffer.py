@@ -18,7 +18,7 @@ which bounds the size of a transaction, too. Both may exceed it by one fetch."""
 FETCH_RECORDS = 4000
 """Most records of one fetch. They are decided in one go."""
 _FETCHES = 3
-"""How many may wait here. In a busy worker the consumer thread may take 100 ms for the next."""
+"""How many may wait here, so that there is always a next one while a batch is decided."""
 
 
 class InputBuffer:
