@@ -209,13 +209,13 @@ class InputReader(Protocol):
     """The part of `BatchConsumer` that tasks use."""
 
     def pause(self, tp: TP) -> None:
-        """Deliver nothing of `tp` until `resume`."""
+        """Stop delivering `tp` until `resume`. One batch that is already fetched may still come."""
 
     def resume(self, tp: TP) -> None:
         """Deliver `tp` again."""
 
     def pause_until_seek(self, tp: TP) -> None:
-        """Deliver nothing of `tp` until `seek`, whatever `resume` does."""
+        """Stop delivering `tp` until `seek`, whatever `resume` does."""
 
     async def seek(self, partition: TP, offset: int) -> None:
         """Continue at `offset`. Batches fetched before are no longer current.

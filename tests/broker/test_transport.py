@@ -265,7 +265,7 @@ async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBro
     topic = await new_topic(broker)
     tp = TP(topic, 0)
     await fill(broker, tp, 0, 5000)
-    recorder = Recorder(broker, group(), topic, broker_max_poll_records=50)
+    recorder = Recorder(broker, group(), topic, broker_max_poll_records=5)
     async with recorder.running():
         for _ in range(30):
             seen = len(recorder.batches)

@@ -7,14 +7,20 @@ another client, in another thread (see `membership`), so a rebalance does not in
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_COMMITTED
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.protocol.fetch import FetchRequest
 from faust.types import TP
 
@@ -37,11 +43,8 @@ FETCH_TIMEOUT_S = 1.0
 #: Most bytes of an answer. A broker exceeds it for one batch of records.
 _ANSWER_BYTES = 50 * 1024 * 1024
 
-#: How long a broker that has answered with an error is left alone.
+#: How long a broker that has failed is left alone, or a partition that it has refused.
 _RETRY_S = 0.1
-
-#: Most records of an undecodable batch that one fetch returns.
-_PLACEHOLDERS = 4000
 
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
@@ -60,6 +63,11 @@ class _Partition:
     """The offset after the last record that was offered."""
     unread: DecodedRecords | None = None
     """What was fetched, and nobody has taken yet."""
+    unread_since_s: float = 0.0
+    not_before_s: float = 0.0
+    """When it may be asked for again, after an error."""
+    last_turn: int = 0
+    """When something of it was taken, in calls of `fetch`."""
 
 
 class Fetcher:
@@ -90,11 +98,15 @@ class Fetcher:
         self._max_partition_bytes = max_partition_bytes
         self._checks_crcs = checks_crcs
         self._client: AIOKafkaClient | None = None
+        self._topics: frozenset[str] = frozenset()
         self._partitions: dict[TP, _Partition] = {}
         self._ends: dict[TP, int] = {}
         self._next_generation = count(1).__next__
+        self._turn = 0
         self._requests: dict[int, asyncio.Task[None]] = {}
         """What is in flight, by broker."""
+        self._failing: set[int] = set()
+        """Brokers whose last request failed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._failed: deque[TP] = deque()
@@ -102,14 +114,16 @@ class Fetcher:
         self._waiter: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            aiokafka.errors.KafkaConnectionError: no broker can be reached.
-        """
+        """Connect, as soon as a broker can be reached."""
         client = self._client = self._connect()
-        await client.bootstrap()
-        self._follow_topics()
+        while True:
+            try:
+                await client.bootstrap()
+            except KafkaConnectionError:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                break
+        self._ask_for_topics()
 
     async def stop(self) -> None:
         """Disconnect, and fetch nothing more."""
@@ -121,6 +135,11 @@ class Fetcher:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+    def follow(self, topics: Collection[str]) -> None:
+        """Know the leaders of these topics, besides those of what is read."""
+        self._topics = frozenset(topics)
+        self._ask_for_topics()
 
     @property
     def being_read(self) -> frozenset[TP]:
@@ -144,7 +163,6 @@ class Fetcher:
     def seek(self, tp: TP, offset: int) -> None:
         """Continue at `offset`, in a new generation: what was fetched before is never returned."""
         self._partitions[tp] = _Partition(self._next_generation(), offset, offset)
-        self._follow_topics()
         self.wake()
 
     def stop_reading(self, tps: Iterable[TP]) -> None:
@@ -152,7 +170,6 @@ class Fetcher:
         for tp in tps:
             self._partitions.pop(tp, None)
             self._ends.pop(tp, None)
-        self._follow_topics()
 
     def take_failed(self) -> list[TP]:
         """The partitions that cannot be read where they stand, since the last call.
@@ -180,16 +197,20 @@ class Fetcher:
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + FETCH_TIMEOUT_S
+        if batches := self._take(wanted):
+            await asyncio.sleep(0)  # others may act between the parts of a backlog
+            return batches
         while True:
             if self._error is not None:
                 raise self._error
+            now_s = loop.time()
             batches = self._take(wanted)
-            if batches or self._is_woken or loop.time() >= deadline_s:
+            if batches or self._is_woken or now_s >= deadline_s:
                 self._is_woken = False
                 return batches or self._passed(wanted)
-            self._request(wanted)
+            again_s = self._request(now_s)
             self._waiter = loop.create_future()
-            timer = loop.call_at(deadline_s, self._note_news)
+            timer = loop.call_at(min(deadline_s, again_s), self._note_news)
             try:
                 await self._waiter
             finally:
@@ -203,15 +224,14 @@ class Fetcher:
     # -- what was fetched
 
     def _take(self, wanted: Collection[TP]) -> list[Batch]:
+        self._turn += 1
         left, batches = self._max_records, []
-        for tp in [tp for tp, each in self._partitions.items() if each.unread and tp in wanted]:
-            records = self._records_of(tp, left)
-            if records:
-                batches.append(self._batch(tp, records))
+        unread = [(tp, each) for tp, each in self._partitions.items() if each.unread is not None]
+        for tp, partition in sorted(unread, key=lambda item: item[1].last_turn):
+            if left and tp in wanted and (records := self._records_of(tp, left)):
+                partition.last_turn = self._turn
                 left -= len(records)
-                self._partitions[tp] = self._partitions.pop(tp)  # the others are first next time
-                if not left:
-                    break
+                batches.append(self._batch(tp, records))
         return batches
 
     def _batch(self, tp: TP, records: list[FetchedRecord]) -> Batch:
@@ -235,10 +255,10 @@ class Fetcher:
             has_more = take(records, unread, most)
             partition.position = unread.next_fetch_offset
         except FETCH_ERRORS as error:
-            # A batch may have millions of records. Those that are left fail again when they are
-            # fetched again.
+            # A batch may have millions of records (R121). Those that are left fail again when they
+            # are fetched again.
             first, has_more = unread.next_fetch_offset, False
-            partition.position = min(unread.batch_end, first + _PLACEHOLDERS)
+            partition.position = min(unread.batch_end, first + most - len(records))
             records += [_placeholder(tp, at, error) for at in range(first, partition.position)]
         if not has_more:
             partition.unread = None
@@ -254,32 +274,52 @@ class Fetcher:
 
     # -- requests
 
-    def _follow_topics(self) -> None:
-        """Have the client know the leaders of what is read."""
-        if self._client is not None and self._partitions:  # of no topic would be of all
-            self._client.set_topics({tp.topic for tp in self._partitions})
+    def _ask_for_topics(self) -> None:
+        topics = {*self._topics, *(tp.topic for tp in self._partitions)}
+        if self._client is not None and topics:  # of no topic would be of all
+            self._client.set_topics(topics)
 
-    def _request(self, wanted: Collection[TP]) -> None:
+    def _request(self, now_s: float) -> float:
         """Fetch what is read and has nothing unread, from each broker that is not asked yet.
 
-        Not from one of which something that is wanted has been taken in part: it would not be
-        fetched until the broker has waited for the others.
+        Not from a broker of which something was fetched a moment ago that is still unread: once it
+        is taken, its partition would wait behind the idle ones.
+
+        Returns:
+            when to try again, in seconds of the loop's clock.
         """
         assert self._client is not None
-        leaders, asked = self._client.cluster.leader_for_partition, defaultdict[int, list[TP]](list)
-        partly_taken = set()
+        leaders, again_s = self._client.cluster.leader_for_partition, inf
+        asked = defaultdict[int, dict[TP, _Partition]](dict)
+        waiting = {*self._requests}
         for tp, partition in self._partitions.items():
             node = leaders(tp)
             if node is None or node < 0:
                 self._refresh()
-            elif partition.unread is None:
-                asked[node].append(tp)
-            elif tp in wanted:
-                partly_taken.add(node)
-        for node, tps in asked.items():
-            if node not in self._requests and node not in partly_taken:
-                self._requests[node] = asyncio.create_task(self._fetch_from(node, tps))
+            elif partition.unread is not None:
+                since_s = now_s - partition.unread_since_s
+                if since_s < FETCH_MAX_WAIT_MS / 1000:
+                    waiting.add(node)
+                    again_s = min(again_s, now_s + FETCH_MAX_WAIT_MS / 1000 - since_s)
+            elif partition.not_before_s > now_s:
+                again_s = min(again_s, partition.not_before_s)
+            else:
+                asked[node][tp] = partition
+        for node, partitions in asked.items():
+            if node not in waiting:
+                fetching = self._fetch_from(node, self._request_for(partitions), partitions)
+                self._requests[node] = asyncio.create_task(fetching)
                 self._requests[node].add_done_callback(self._on_end)
+        return again_s
+
+    def _request_for(self, partitions: Mapping[TP, _Partition]) -> FetchRequest:
+        by_topic = defaultdict[str, list[tuple[int, int, int]]](list)
+        for tp, partition in partitions.items():
+            where = (tp.partition, partition.position, self._max_partition_bytes)
+            by_topic[tp.topic].append(where)
+        return FetchRequest(
+            FETCH_MAX_WAIT_MS, 1, _ANSWER_BYTES, READ_COMMITTED, list(by_topic.items())
+        )
 
     def _refresh(self) -> None:
         """Ask for the leaders again, at most ten times a second."""
@@ -291,6 +331,7 @@ class Fetcher:
         try:
             assert self._client is not None
             await self._client.force_metadata_update()
+            self._note_news()
             await asyncio.sleep(_RETRY_S)
         finally:
             self._refreshing = None
@@ -301,58 +342,61 @@ class Fetcher:
             self._error = error
             self._note_news()
 
-    async def _fetch_from(self, node: int, tps: list[TP]) -> None:
+    async def _fetch_from(
+        self, node: int, request: FetchRequest, asked: Mapping[TP, _Partition]
+    ) -> None:
         assert self._client is not None
-        asked = {tp: self._partitions[tp] for tp in tps}
-        by_topic = defaultdict[str, list[tuple[int, int, int]]](list)
-        for tp, partition in asked.items():
-            limits = (tp.partition, partition.position, self._max_partition_bytes)
-            by_topic[tp.topic].append(limits)
-        request = FetchRequest(
-            FETCH_MAX_WAIT_MS, 1, _ANSWER_BYTES, READ_COMMITTED, list(by_topic.items())
-        )
+        positions = [partition.position for partition in asked.values()]
         try:
             answer = await self._client.send(node, request)
-            is_fine = self._note(answer.topics, asked)
+            current = {
+                tp: partition
+                for (tp, partition), position in zip(asked.items(), positions, strict=True)
+                # Else it was sought, is not read any more, or its next leader was faster.
+                if self._partitions.get(tp) is partition and partition.position == position
+            }
+            self._note(answer.topics, current)
+            if node in self._failing:
+                self._failing.discard(node)
+                log.info("broker %d answers again", node)
         except KafkaError as error:
-            log.warning("cannot fetch from broker %d: %r", node, error)
-            is_fine = False
-        try:
-            if not is_fine:
-                self._note_news()
-                await asyncio.sleep(_RETRY_S)
+            if node not in self._failing:
+                self._failing.add(node)
+                log.warning("cannot fetch from broker %d: %r; trying again", node, error)
+            await asyncio.sleep(_RETRY_S)
         finally:
             del self._requests[node]
             self._note_news()
 
-    def _note(self, topics: Any, asked: dict[TP, _Partition]) -> bool:
-        """Keep what a broker has returned. Returns whether it has refused nothing."""
-        is_fine = True
+    def _note(self, topics: Any, current: Mapping[TP, _Partition]) -> None:
+        """Keep what a broker has returned."""
+        now_s = asyncio.get_running_loop().time()
         for topic, partitions in topics:
             for number, error_code, end, _stable, _begin, aborted, _replica, raw in partitions:
                 tp = TP(topic, number)
-                partition = asked[tp]
-                if self._partitions.get(tp) is not partition:
-                    continue  # it was sought, or is not read any more
+                partition = current.get(tp)
+                if partition is None or partition.unread is not None:
+                    continue
                 if error_code:
-                    is_fine = False
+                    partition.not_before_s = now_s + _RETRY_S
                     self._note_error(tp, error_code)
                     continue
                 self._ends[tp] = end
                 if raw:
+                    partition.unread_since_s = now_s
                     partition.unread = decoded(
                         tp, raw, aborted, partition.position, checks_crcs=self._checks_crcs
                     )
-        return is_fine
 
     def _note_error(self, tp: TP, error_code: int) -> None:
-        if error_code in _NOT_THERE:  # it may be another topic now
+        if error_code in _NOT_THERE:  # it may be another topic now (R112)
             self.stop_reading([tp])
             self._failed.append(tp)
+            self.wake()
         elif error_code == TopicAuthorizationFailedError.errno:
             self._error = TopicAuthorizationFailedError(tp.topic)
         else:
-            log.info("%s, partition %d: %s", *tp, for_code(error_code).__name__)
+            log.debug("%s, partition %d: %s", *tp, for_code(error_code).__name__)
             self._refresh()
 
 

@@ -106,8 +106,7 @@ class Membership(FaustConsumerThread):
                 log.warning(
                     "the brokers refuse this worker in group %s (%r); asking again", group, error
                 )
-                with suppress(type(error)):
-                    self.try_group_again()
+                self.try_group_again()
 
     def soon(self, call: Callable[..., object], *arguments: object) -> None:
         """Call something in the thread, if that still runs. Any thread."""

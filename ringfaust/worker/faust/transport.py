@@ -110,7 +110,7 @@ class BatchConsumer(FaustConsumer):
     # -- called by the listener's tasks, in the app's loop
 
     def pause(self, tp: TP) -> None:
-        """Deliver nothing of `tp` until `resume`."""
+        """Stop delivering `tp` until `resume`. One batch that is already fetched may still come."""
         self._paused.add(tp)
 
     def resume(self, tp: TP) -> None:
@@ -119,7 +119,7 @@ class BatchConsumer(FaustConsumer):
         self._fetcher.wake()
 
     def pause_until_seek(self, tp: TP) -> None:
-        """Deliver nothing of `tp` until `seek`, whatever `resume` does."""
+        """Stop delivering `tp` until `seek`, whatever `resume` does."""
         self._paused_until_seek.add(tp)
 
     def is_current(self, batch: Batch) -> bool:
@@ -169,6 +169,7 @@ class BatchConsumer(FaustConsumer):
         """Take part in the group with these topics from now on. What is read stays (R128)."""
         for channel in cast(Any, self.app.topics):
             channel.topics = sorted(topics)
+        self._fetcher.follow(topics)
         self._membership.soon(self._membership.subscribe_to, topics)
 
     def partitions_of(self, topic: str) -> int:
@@ -211,6 +212,9 @@ class BatchConsumer(FaustConsumer):
     async def fetch_loop(self, fetcher: ServiceT) -> None:
         """Fetch and deliver batches until this consumer or `fetcher` should stop."""
         try:
+            self._fetcher.follow(
+                {topic for channel in cast(Any, self.app.topics) for topic in channel.topics}
+            )
             await self._fetcher.start()
             while not (self.should_stop or fetcher.should_stop):
                 for batch in await self._next_batches():
@@ -251,9 +255,7 @@ class BatchConsumer(FaustConsumer):
         return current
 
     def _new_client(self) -> AIOKafkaClient:
-        return AIOKafkaClient(
-            **connection_options(self.app.conf, cast(driver.Transport, self.app.transport))
-        )
+        return AIOKafkaClient(**connection_options(self.app.conf, cast(Any, self.app).transport))
 
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:

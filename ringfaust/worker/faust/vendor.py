@@ -54,7 +54,7 @@ import google_crc32c
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import CorruptRecordException, KafkaError
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
@@ -147,17 +147,23 @@ class FaustConsumerThread(driver.AIOKafkaConsumerThread):
 
     @property
     def group_error(self) -> Exception | None:
-        """The error with which the group refused the client, until somebody fetches."""
-        error: Exception | None = self.kafka_consumer._coordinator._pending_exception  # noqa: SLF001
+        """The error with which the group refused the client, until it tries again.
+
+        Raises:
+            Exception: the client has stopped to take part in the group.
+        """
+        coordinator: Any = self.kafka_consumer._coordinator  # noqa: SLF001
+        task: asyncio.Task[None] = coordinator._coordination_task  # noqa: SLF001
+        if task.done() and not task.cancelled():
+            task.result()
+        error: Exception | None = coordinator._pending_exception  # noqa: SLF001
         return error
 
     def try_group_again(self) -> None:
-        """Let the client take part in the group again after `group_error`. Called in the thread.
-
-        Raises:
-            Exception: that error.
-        """
-        self.kafka_consumer._coordinator.check_errors()  # noqa: SLF001
+        """Let the client join the group again after `group_error`. Called in the thread."""
+        with suppress(KafkaError):  # it raises that error
+            self.kafka_consumer._coordinator.check_errors()  # noqa: SLF001
+        self.request_rejoin()
 
     def request_rejoin(self) -> None:
         """Join the group again, as soon as possible. Called in the thread."""

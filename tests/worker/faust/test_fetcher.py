@@ -39,6 +39,16 @@ def records(first: int, count: int) -> bytes:
     return bytes(raw)
 
 
+def undecodable(good: int, rest: int) -> bytes:
+    """A batch, of which a record has a header whose name is not UTF-8."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for number in range(good + rest):
+        builder.append(number, 1, None, b"x", [("n\xff", b"")] if number == good else [])
+    raw = bytearray(builder.build().replace("n\xff".encode(), b"n\xff\xff"))
+    raw[17:21] = pack(">I", google_crc32c.value(bytes(raw[21:])))
+    return bytes(raw)
+
+
 class Brokers:
     """A Kafka client whose brokers answer when the test says so."""
 
@@ -69,14 +79,11 @@ class Brokers:
         self.asked.append((node, asked))
         assert node not in self._answers, "two fetches from one broker"
         self._answers[node] = asyncio.get_running_loop().create_future()
-        try:
-            return await self._answers[node]
-        finally:
-            del self._answers[node]
+        return await self._answers[node]
 
     async def answer(self, node: int, found: dict[TP, bytes | int]) -> None:
-        """Let a broker answer: with records of a partition, or with an error code."""
-        await turn()
+        """Let a broker answer, once it is asked: with records of a partition, or an error code."""
+        await self._until_asked(node)
         answers = [
             (tp.topic, [(
                 tp.partition, raw if isinstance(raw, int) else 0, 1_000, 1_000, 0, [], -1,
@@ -84,11 +91,16 @@ class Brokers:
             )])
             for tp, raw in found.items()
         ]  # fmt: skip
-        self._answers[node].set_result(SimpleNamespace(topics=answers))
+        self._answers.pop(node).set_result(SimpleNamespace(topics=answers))
 
     async def fail(self, node: int) -> None:
-        await turn()
-        self._answers[node].set_exception(KafkaConnectionError())
+        await self._until_asked(node)
+        self._answers.pop(node).set_exception(KafkaConnectionError())
+
+    async def _until_asked(self, node: int) -> None:
+        async with asyncio.timeout(30):
+            while node not in self._answers:
+                await asyncio.sleep(0.001)
 
 
 async def turn() -> None:
@@ -141,7 +153,6 @@ async def test_each_broker_is_asked_once_for_all_that_it_leads(
     brokers: Brokers, fetcher: Fetcher
 ) -> None:
     await sought(fetcher, {ONE: 5, TWO: 7, FAR: 9})
-    assert brokers.topics == {"in", "far"}
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
     await brokers.answer(2, {FAR: records(9, 3)})
     assert await reading == {FAR: offsets(9, 3)}
@@ -165,10 +176,10 @@ async def test_what_is_not_wanted_is_fetched_once_and_kept(
     assert await fetched(fetcher, ONE, TWO) == {ONE: offsets(0, 3)}
 
 
-async def test_a_broker_is_not_asked_while_something_wanted_is_partly_taken(
+async def test_a_broker_is_asked_again_once_all_that_is_wanted_is_taken(
     brokers: Brokers, fetcher: Fetcher
 ) -> None:
-    """It would wait for records of the others, and what is taken could not be asked for."""
+    """Before, it would wait for records of the others."""
     await sought(fetcher, {ONE: 0, TWO: 0})
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
     await brokers.answer(1, {ONE: records(0, 25), TWO: b""})
@@ -204,6 +215,35 @@ async def test_an_answer_from_before_a_seek_is_dropped(brokers: Brokers, fetcher
     await brokers.answer(1, {ONE: records(0, 3), TWO: records(0, 3)})
     await brokers.answer(1, {ONE: records(0, 4)})
     assert await reading == {ONE: offsets(0, 4)}
+
+
+async def test_a_late_answer_of_a_former_leader_is_dropped(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await turn()
+    brokers.leaders[ONE] = 2
+    fetcher.wake()
+    assert await reading == {}
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(2, {ONE: records(0, 3)})
+    assert await reading == {ONE: offsets(0, 3)}
+    reading = asyncio.create_task(fetched(fetcher, ONE))
+    await brokers.answer(1, {ONE: records(0, 1) + records(1, 2)})
+    await brokers.answer(2, {ONE: records(3, 1)})
+    assert await reading == {ONE: [3]}
+
+
+async def test_reading_may_stop_before_a_request_goes_out(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await asyncio.sleep(0)
+    fetcher.stop_reading([ONE])
+    await brokers.answer(1, {ONE: records(0, 1), TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
 
 
 async def test_what_was_kept_before_a_seek_is_dropped(brokers: Brokers, fetcher: Fetcher) -> None:
@@ -303,18 +343,40 @@ async def test_records_that_are_not_intact_are_an_error(brokers: Brokers, fetche
 async def test_what_cannot_be_decoded_is_passed(brokers: Brokers, fetcher: Fetcher) -> None:
     """R116. The records behind it in its batch are lost, too."""
     await sought(fetcher, {ONE: 0})
-    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
-    builder.append(0, 1, None, b"first", [])
-    builder.append(1, 1, None, b"second", [("n\xff", b"")])
-    builder.append(2, 1, None, b"third", [])
-    bad = bytearray(builder.build().replace("n\xff".encode(), b"n\xff\xff"))
-    bad[17:21] = pack(">I", google_crc32c.value(bytes(bad[21:])))
     reading = asyncio.create_task(fetcher.fetch([ONE]))
-    await brokers.answer(1, {ONE: bytes(bad) + records(3, 1)})
+    await brokers.answer(1, {ONE: undecodable(1, 2) + records(3, 1)})
     (batch,) = await reading
-    assert [record.value for record in batch.records] == [b"first", None, None]
+    assert [record.value for record in batch.records] == [b"x", None, None]
     assert "header not UTF-8" in batch.records[1].headers[0][1].decode()
     assert fetcher.read_position(ONE) == (3, 3)
+
+
+async def test_a_batch_that_cannot_be_decoded_is_bounded_with_the_others(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """R121. One with a million records would be a million placeholders."""
+    await sought(fetcher, {ONE: 0, TWO: 0, FAR: 0})
+    bad = undecodable(0, 200)
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
+    await brokers.answer(1, {ONE: records(0, 8), TWO: bad})
+    assert await reading == {ONE: offsets(0, 8), TWO: [0, 1]}
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
+    await brokers.answer(1, {TWO: bad})
+    assert await reading == {TWO: offsets(2, 10)}
+
+
+async def test_topics_are_followed_before_anything_is_read(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """Without a topic, the client would ask for all of the cluster."""
+    fetcher.follow({"in", "far"})
+    assert brokers.topics == {"in", "far"}
+    fetcher.seek(ONE, 0)
+    fetcher.follow({"new"})
+    assert brokers.topics == {"in", "new"}
+    fetcher.stop_reading([ONE])
+    fetcher.follow(())
+    assert brokers.topics == {"in", "new"}
 
 
 async def test_a_position_that_passes_a_marker_is_a_batch_without_records(

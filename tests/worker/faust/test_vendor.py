@@ -206,6 +206,10 @@ def test_a_refusal_of_the_group_is_kept_until_somebody_fetches() -> None:
     check = source(GroupCoordinator.check_errors)
     assert "self._error_consumed_fut.set_result(None)" in check  # and so the client goes on
     assert "self._pending_exception = None" in check
+    assert "self._coordination_task = create_task(" in source(GroupCoordinator.__init__)
+    join = source(GroupCoordinator.ensure_active_group)
+    assert "await self._stop_heartbeat_task()" in join  # the one that has failed
+    assert "self._start_heartbeat_task()" in join
 
 
 def test_a_consumer_that_asks_for_it_joins_the_group_again() -> None:
