@@ -29,7 +29,7 @@ from ringfaust.java.runtime import Java, find_java
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch", "free_port"]
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 _LOG_LINES = 15
 _ENDED_BY_SIGTERM = 128 + signal.SIGTERM  # Java's exit code after an orderly shutdown
