@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
@@ -88,9 +87,6 @@ _GC_THRESHOLDS = (500_000, 10, 100)
 """Reference counting frees nearly all garbage. With the default thresholds the collector scans the
 decoded rings a hundred times a second and finds nothing. A batch of many rings makes 100,000
 objects, which live until it is committed; to scan so many takes up to 50 ms."""
-_SWITCH_INTERVAL_S = 0.0005
-"""How long a thread keeps Python from another one. Each batch passes from the Kafka client's thread
-to the app's; with the default of 5 ms, each may wait so long for the other."""
 _METADATA_MAX_AGE_MS = 5_000
 """How soon the workers notice that a topic was deleted or created."""
 _HEARTBEAT_S = 0.3
@@ -471,7 +467,6 @@ def log_start(worker: WorkerConfig) -> None:
 def _run_faust(app: BatchApp, log_config: dict[str, Any]) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     process = faust.Worker(
         app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=log_config
     )

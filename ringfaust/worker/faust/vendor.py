@@ -282,7 +282,7 @@ class _NoTables(TableManager):
 def limit_decompression() -> None:
     """Have the Kafka client refuse batches that expand to more than a limit (R116).
 
-    Such a batch makes `getmany` raise `CannotExpand`. This holds for every consumer of the process.
+    Decoding such a batch raises `CannotExpand`. This holds for every consumer of the process.
     """
     for name, expand in EXPANDERS.items():
         setattr(_WITH_HEADERS, name, _without_crowded(expand))
