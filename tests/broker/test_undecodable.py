@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.types import TP, StreamT
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.worker.faust.fetcher import Fetcher
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch
 
@@ -53,13 +53,13 @@ async def _produce(broker: EmbeddedBroker, topic: str, count: int, bad: set[int]
 @pytest.fixture(params=[0, 300], ids=lambda latency_ms: f"{latency_ms}ms")
 def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delay each fetch, as if the broker were far away or busy."""
-    fetch = Fetcher._proc_fetch_request
+    fetch = Fetcher._fetch_from
 
-    async def later(*args: object) -> object:
+    async def later(*args: Any) -> None:
         await asyncio.sleep(request.param / 1000)
-        return await fetch(*args)
+        await fetch(*args)
 
-    monkeypatch.setattr(Fetcher, "_proc_fetch_request", later)
+    monkeypatch.setattr(Fetcher, "_fetch_from", later)
 
 
 class FromTheBeginning:

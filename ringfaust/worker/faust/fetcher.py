@@ -46,6 +46,9 @@ _ANSWER_BYTES = 50 * 1024 * 1024
 #: How long a broker that has failed is left alone, or a partition that it has refused.
 _RETRY_S = 0.1
 
+#: Most records of an undecodable batch that one fetch returns (R121).
+_PLACEHOLDERS = 4000
+
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
 
@@ -88,7 +91,7 @@ class Fetcher:
 
         Args:
             connect: creates the Kafka client, which is not started. Called in the loop, once.
-            max_records: most records that one call of `fetch` returns.
+            max_records: most records that one call of `fetch` returns, besides undecodable ones.
             max_partition_bytes: most bytes of a partition in one answer of a broker, which exceeds
                 it for one batch of records.
             checks_crcs: refuse records whose checksum is wrong.
@@ -228,7 +231,7 @@ class Fetcher:
         left, batches = self._max_records, []
         unread = [(tp, each) for tp, each in self._partitions.items() if each.unread is not None]
         for tp, partition in sorted(unread, key=lambda item: item[1].last_turn):
-            if left and tp in wanted and (records := self._records_of(tp, left)):
+            if left > 0 and tp in wanted and (records := self._records_of(tp, left)):
                 partition.last_turn = self._turn
                 left -= len(records)
                 batches.append(self._batch(tp, records))
@@ -255,10 +258,10 @@ class Fetcher:
             has_more = take(records, unread, most)
             partition.position = unread.next_fetch_offset
         except FETCH_ERRORS as error:
-            # A batch may have millions of records (R121). Those that are left fail again when they
-            # are fetched again.
+            # A batch may have millions of records. Those that are left fail again when they are
+            # fetched again.
             first, has_more = unread.next_fetch_offset, False
-            partition.position = min(unread.batch_end, first + most - len(records))
+            partition.position = min(unread.batch_end, first + _PLACEHOLDERS)
             records += [_placeholder(tp, at, error) for at in range(first, partition.position)]
         if not has_more:
             partition.unread = None

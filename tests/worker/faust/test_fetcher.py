@@ -351,18 +351,21 @@ async def test_what_cannot_be_decoded_is_passed(brokers: Brokers, fetcher: Fetch
     assert fetcher.read_position(ONE) == (3, 3)
 
 
-async def test_a_batch_that_cannot_be_decoded_is_bounded_with_the_others(
-    brokers: Brokers, fetcher: Fetcher
+async def test_a_batch_that_cannot_be_decoded_is_bounded_and_takes_nothing_from_others(
+    brokers: Brokers, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R121. One with a million records would be a million placeholders."""
+    monkeypatch.setattr(module, "_PLACEHOLDERS", 20)
+    brokers.leaders[FAR] = 1
     await sought(fetcher, {ONE: 0, TWO: 0, FAR: 0})
     bad = undecodable(0, 200)
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
-    await brokers.answer(1, {ONE: records(0, 8), TWO: bad})
-    assert await reading == {ONE: offsets(0, 8), TWO: [0, 1]}
+    await brokers.answer(1, {ONE: records(0, 8), TWO: bad, FAR: records(0, 1)})
+    assert await reading == {ONE: offsets(0, 8), TWO: offsets(0, 20)}
+    assert await fetched(fetcher, ONE, TWO, FAR) == {FAR: [0]}
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
-    await brokers.answer(1, {TWO: bad})
-    assert await reading == {TWO: offsets(2, 10)}
+    await brokers.answer(1, {TWO: records(20, 1)})
+    assert await reading == {TWO: [20]}
 
 
 async def test_topics_are_followed_before_anything_is_read(
