@@ -6,7 +6,7 @@ another client, in another thread (see `membership`), so a rebalance does not in
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 FETCH_MAX_WAIT_MS = 20
 
 #: How long a fetch waits here before the consumer checks whether it should stop.
-FETCH_TIMEOUT_S = 1.0
+_FETCH_TIMEOUT_S = 1.0
 
 #: Most bytes of an answer. A broker exceeds it for one batch of records.
 _ANSWER_BYTES = 50 * 1024 * 1024
@@ -112,7 +112,7 @@ class Fetcher:
         """Brokers whose last request failed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
-        self._failed: deque[TP] = deque()
+        self._failed: list[TP] = []
         self._is_woken = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -179,8 +179,7 @@ class Fetcher:
 
         They are read no more until they are sought.
         """
-        failed = [*self._failed]
-        self._failed.clear()
+        failed, self._failed = self._failed, []
         return failed
 
     def wake(self) -> None:
@@ -199,26 +198,27 @@ class Fetcher:
             aiokafka.errors.CorruptRecordException: a checksum is wrong.
         """
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + FETCH_TIMEOUT_S
+        deadline_s = loop.time() + _FETCH_TIMEOUT_S
         if batches := self._take(wanted):
             await asyncio.sleep(0)  # others may act between the parts of a backlog
-            return batches
-        while True:
+        while not (batches or self._is_woken or (now_s := loop.time()) >= deadline_s):
             if self._error is not None:
                 raise self._error
-            now_s = loop.time()
+            await self._wait(min(deadline_s, self._request(now_s)))
             batches = self._take(wanted)
-            if batches or self._is_woken or now_s >= deadline_s:
-                self._is_woken = False
-                return batches or self._passed(wanted)
-            again_s = self._request(now_s)
-            self._waiter = loop.create_future()
-            timer = loop.call_at(min(deadline_s, again_s), self._note_news)
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-                timer.cancel()
+        self._is_woken = False
+        return batches or self._passed(wanted)
+
+    async def _wait(self, until_s: float) -> None:
+        """Wait for news, at most until a time of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_at(until_s, self._note_news)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            timer.cancel()
 
     def _note_news(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -349,16 +349,10 @@ class Fetcher:
         self, node: int, request: FetchRequest, asked: Mapping[TP, _Partition]
     ) -> None:
         assert self._client is not None
-        positions = [partition.position for partition in asked.values()]
+        asked_at = {tp: (partition, partition.position) for tp, partition in asked.items()}
         try:
             answer = await self._client.send(node, request)
-            current = {
-                tp: partition
-                for (tp, partition), position in zip(asked.items(), positions, strict=True)
-                # Else it was sought, is not read any more, or its next leader was faster.
-                if self._partitions.get(tp) is partition and partition.position == position
-            }
-            self._note(answer.topics, current)
+            self._note(answer.topics, asked_at)
             if node in self._failing:
                 self._failing.discard(node)
                 log.info("broker %d answers again", node)
@@ -371,15 +365,16 @@ class Fetcher:
             del self._requests[node]
             self._note_news()
 
-    def _note(self, topics: Any, current: Mapping[TP, _Partition]) -> None:
-        """Keep what a broker has returned."""
+    def _note(self, topics: Any, asked_at: Mapping[TP, tuple[_Partition, int]]) -> None:
+        """Keep what a broker has returned, of what was asked at these positions."""
         now_s = asyncio.get_running_loop().time()
         for topic, partitions in topics:
             for number, error_code, end, _stable, _begin, aborted, _replica, raw in partitions:
                 tp = TP(topic, number)
-                partition = current.get(tp)
-                if partition is None or partition.unread is not None:
-                    continue
+                partition, position = asked_at[tp]
+                is_current = self._partitions.get(tp) is partition  # else it was sought or given up
+                if not is_current or partition.position != position or partition.unread is not None:
+                    continue  # or its next leader was faster
                 if error_code:
                     partition.not_before_s = now_s + _RETRY_S
                     self._note_error(tp, error_code)
@@ -388,7 +383,7 @@ class Fetcher:
                 if raw:
                     partition.unread_since_s = now_s
                     partition.unread = decoded(
-                        tp, raw, aborted, partition.position, checks_crcs=self._checks_crcs
+                        tp, raw, aborted, position, checks_crcs=self._checks_crcs
                     )
 
     def _note_error(self, tp: TP, error_code: int) -> None:

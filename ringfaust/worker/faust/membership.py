@@ -102,7 +102,7 @@ class Membership(FaustConsumerThread):
             if isinstance(error, GroupAuthorizationFailedError):
                 raise may_not_join(group)
             if error is not None:
-                # The client would tell whoever fetches, and nobody does.
+                # The client reports this at the next fetch, and this client never fetches.
                 log.warning(
                     "the brokers refuse this worker in group %s (%r); asking again", group, error
                 )

@@ -92,10 +92,10 @@ class BatchConsumer(FaustConsumer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
         self._waiting_for_agent = Counter[TP]()
-        super().__init__(*args, **kwargs)
         limit_decompression()
         decode_in_c()
         conf = self.app.conf
@@ -105,7 +105,6 @@ class BatchConsumer(FaustConsumer):
             max_partition_bytes=conf.consumer_max_fetch_size,
             checks_crcs=conf.broker_check_crcs,
         )
-        self._membership.being_read = lambda: self._fetcher.being_read
 
     # -- called by the listener's tasks, in the app's loop
 
@@ -203,6 +202,7 @@ class BatchConsumer(FaustConsumer):
         """Create the thread that takes part in the group."""
         self._membership = Membership(self, loop=self.loop, beacon=self.beacon)
         self._membership.background = cast(BatchApp, self.app).background
+        self._membership.being_read = lambda: self._fetcher.being_read
         return self._membership
 
     def assignment(self) -> set[TP]:

@@ -27,8 +27,9 @@ aiokafka 0.14:
   whether the group confirms that the client is a member, or has another in its place.
 - `gzip_decode`, `snappy_decode`, `lz4_decode` and `zstd_decode` in the modules that read batches:
   replaced for the whole process, to limit the size of an expanded batch.
-- `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception`: why the group refuses the
-  client. The client raises it only in a fetch, and without partitions nobody fetches.
+- `AIOKafkaConsumer._coordinator`, `GroupCoordinator._pending_exception` and `_coordination_task`:
+  why the group refuses the client, or the client has given up. It raises that only in a fetch, and
+  this client never fetches.
 - `GroupCoordinator.check_errors`: lets the client go on after such an error.
 - `GroupCoordinator.request_rejoin`: the client forgets a change of the topics that it notices while
   the group is rebalanced.
@@ -405,17 +406,15 @@ def decoded(
 
 
 def take(into: list[FetchedRecord], records: Iterator[FetchedRecord], most: int | None) -> bool:
-    """Move records to a list, up to a number and a number of bytes (R121).
+    """Move records to an empty list, up to a number and a number of bytes (R121).
 
     Returns:
         whether there may be more. What comes before an error is in the list.
     """
-    first, held = len(into), 0
-    while held < FETCH_BYTES:
+    held = 0
+    while held < FETCH_BYTES and (most is None or len(into) < most):
         begin = len(into)
-        left = _AT_ONCE if most is None else min(_AT_ONCE, most - begin + first)
-        if not left:
-            break
+        left = _AT_ONCE if most is None else min(_AT_ONCE, most - begin)
         into.extend(islice(records, left))
         held += decoder.held_bytes(into[begin:])
         if len(into) - begin < left:
