@@ -51,6 +51,8 @@ class Membership(FaustConsumerThread):
         self._beside: set[asyncio.Task[None]] = set()
         self._has_twin = False
         """Whether another process has joined the group with this worker's identity."""
+        self._refused_with: type[Exception] | None = None
+        """The error of the group that was logged since it last confirmed this member."""
         self.member_s: float | None = None
         """When the request was sent with which the group last confirmed that this is a member
         (monotonic); None: it never has. Any thread may read it."""
@@ -103,9 +105,10 @@ class Membership(FaustConsumerThread):
                 raise may_not_join(group)
             if error is not None:
                 # The client reports this at the next fetch, and this client never fetches.
-                log.warning(
-                    "the brokers refuse this worker in group %s (%r); asking again", group, error
-                )
+                if type(error) is not self._refused_with:
+                    text = "the brokers refuse this worker in group %s (%r); asking again"
+                    log.warning(text, group, error)
+                    self._refused_with = type(error)
                 self.try_group_again()
 
     def soon(self, call: Callable[..., object], *arguments: object) -> None:
@@ -115,6 +118,7 @@ class Membership(FaustConsumerThread):
 
     def _on_member(self, asked_s: float) -> None:
         self.member_s = asked_s
+        self._refused_with = None
 
     def _on_twin(self) -> None:
         self._has_twin = True
