@@ -15,6 +15,8 @@
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
 - `Fetcher.close`: cancels a fetch that waits for its broker to come back, and lets the
   CancelledError out. `AIOKafkaConsumer.stop` then leaves the connections open, see `stop_client`.
+- `Fetcher._fetch_task`: loses its cancellation while it ends the requests of a former assignment.
+  `Fetcher.close` then waits for it for ever, see `stop_client`.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ from ringfaust.transactional.version_2 import AskVersion, EndTransaction, Produc
 
 FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
 """What a producer raises whose transaction failed between two calls."""
+
+_AGAIN_S = 0.05
+"""How long a cancelled task has to end before it is cancelled again."""
 
 _ALL = -1
 """All replicas that are in sync have a batch before it is acknowledged."""
@@ -261,7 +266,24 @@ async def connected(client: C) -> AsyncIterator[C]:
 
 
 async def stop_client(client: Stoppable) -> None:
-    """Stop a client. Unlike its own `stop`, this is cancelled if, and only if, somebody does it."""
+    """Stop a client. Unlike its own `stop`, this ends, whatever the client does just now.
+
+    And it is cancelled if, and only if, somebody does it.
+    """
+    try:
+        await _end_fetching(client)
+    finally:
+        await _stop(client)
+
+
+async def _end_fetching(client: Stoppable) -> None:
+    fetcher: Any = getattr(client, "_fetcher", None)
+    while fetcher is not None and not fetcher._fetch_task.done():  # noqa: SLF001
+        fetcher._fetch_task.cancel()  # noqa: SLF001
+        await asyncio.wait({fetcher._fetch_task}, timeout=_AGAIN_S)  # noqa: SLF001
+
+
+async def _stop(client: Stoppable) -> None:
     try:
         with cancellation_is_kept():
             await client.stop()

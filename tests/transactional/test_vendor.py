@@ -121,6 +121,40 @@ async def test_a_consumer_whose_broker_is_away_can_be_stopped(
     assert closed == ["client"]
 
 
+async def just_assigned(monkeypatch: pytest.MonkeyPatch, turns: int) -> Any:
+    """A consumer, some turns of the loop after it was assigned another partition."""
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers="localhost:1")
+    subscription = SubscriptionState()
+    consumer._fetcher = Fetcher(consumer._client, subscription)
+    consumer._fetcher._select_read_replica = lambda tp: 0
+
+    async def never(*_: object) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(consumer._client, "send", never)
+    for partition in (0, 1):
+        tp = TopicPartition("in", partition)
+        subscription.assign_from_user([tp])
+        subscription.subscription.assignment.state_value(tp).seek(0)
+        if partition == 0:
+            while not consumer._fetcher._pending_tasks:
+                await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return consumer
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_consumer_that_was_just_assigned_another_partition_can_be_stopped(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetcher that ends the requests of its last assignment loses its own cancellation."""
+    consumer = await just_assigned(monkeypatch, turns)
+    async with asyncio.timeout(30):
+        await stop_client(consumer)
+    assert consumer._fetcher._fetch_task.done()
+
+
 async def test_stopping_a_client_can_be_cancelled() -> None:
     class Slow:
         async def stop(self) -> None:
