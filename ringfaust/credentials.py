@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
 
@@ -153,10 +154,20 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
         self._token = token
 
     async def token(self) -> str:
-        """Return a token."""
-        if inspect.iscoroutinefunction(self._token):
-            return str(await self._token())
-        return str(await asyncio.to_thread(self._token))
+        """Return a token.
+
+        Raises:
+            BadCredentials: by the function, if it will never return one.
+            KafkaError: the function failed. A Kafka client tries that again, and no other error.
+        """
+        try:
+            if inspect.iscoroutinefunction(self._token):
+                return str(await self._token())
+            return str(await asyncio.to_thread(self._token))
+        except BadCredentials:
+            raise
+        except Exception as error:
+            raise KafkaError(f"{self!r} failed: {error!r}") from error
 
     def __repr__(self) -> str:
         return f"<tokens of {getattr(self._token, '__qualname__', self._token)}>"

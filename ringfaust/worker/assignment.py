@@ -26,7 +26,7 @@ from ringfaust.protocol.routes import Route
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.faust.shares import Held
-from ringfaust.worker.interfaces import Batch
+from ringfaust.worker.interfaces import Batch, InputChanged
 from ringfaust.worker.partition.repartition import repartition_task
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.partition.work import PartitionWork, partition_task
@@ -168,11 +168,11 @@ class Assignment:
         if task is not None:
             task.offer(batch)
 
-    def on_unreadable(self, tp: TP) -> None:
-        """Let the task find out what has become of the topic, or of the records."""
+    def on_unreadable(self, tp: TP, error: KafkaError) -> None:
+        """Let the task find out what has become of the topic, or of the records, or stop."""
         task = self._tasks.get(tp)
         if task is not None:
-            task.check_inputs(f"{tp.topic} cannot be read at its position")
+            task.check_inputs(error)
 
     async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Open what is new, and hand over what is not assigned any more.
@@ -308,7 +308,7 @@ class Assignment:
                     continue  # opening it compares them
                 for topic, known in task.work.topic_ids().items():
                     if known and found.get(topic, known) not in (known, ""):
-                        task.check_inputs(f"{topic} was created again")
+                        task.check_inputs(InputChanged(f"{topic} was created again"))
             read = {tp.topic for tp in self._tasks}
             for topic in sorted((gone := self.topics - found.keys()) - missing):
                 log.warning(

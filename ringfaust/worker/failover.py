@@ -24,7 +24,7 @@ from ringfaust.protocol.status import SIGNS, Sign
 
 log = logging.getLogger(__name__)
 
-_RETRY_S = 10.0
+_RETRY_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 HUNG_AFTER_S = 30.0
 """A worker whose event loop has not turned for so long is hung. The longest step of a partition

@@ -22,7 +22,13 @@ from cryptography.hazmat.primitives import serialization
 from ringfaust.client import RingConsumer, RingProducer
 from ringfaust.config import ConfigError, WorkerConfig
 from ringfaust.config.security import SecurityConfig
-from ringfaust.credentials import BadCredentials, FileContext, FilePassword, msk_iam_token
+from ringfaust.credentials import (
+    BadCredentials,
+    FileContext,
+    FilePassword,
+    TokenProvider,
+    msk_iam_token,
+)
 from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.java.runtime import find_java
 from ringfaust.testing.broker import EmbeddedBroker, free_port
@@ -187,6 +193,16 @@ async def test_a_token_of_a_function_lets_in_with_oauthbearer(doors: Doors) -> N
 
 
 @pytest.mark.kafka
+async def test_a_token_function_that_fails_is_an_error_that_the_kafka_client_tries_again() -> None:
+    """Any other one ends its search for the leaders, for ever and without a word."""
+
+    def token() -> str:
+        raise RuntimeError("throttled")
+
+    with pytest.raises(KafkaError, match="throttled"):
+        await TokenProvider(token).token()
+
+
 async def test_a_new_connection_uses_the_certificates_that_the_files_have(
     doors: Doors, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ class Signs:
     def __init__(self, *_: Any) -> None:
         self.count = 0
         self.has_few = threading.Event()
-        self.has_stopped = threading.Event()
 
     async def start(self) -> None:
         pass
@@ -40,7 +39,7 @@ class Signs:
         yield Sign("")
 
     async def stop(self) -> None:
-        self.has_stopped.set()
+        pass
 
 
 async def test_a_worker_whose_loop_is_blocked_gives_signs(
@@ -55,8 +54,13 @@ async def test_a_worker_whose_loop_is_blocked_gives_signs(
     queues = QueuesConfig()
     app = worker_app.create_app(worker, InUse(queues, queues))
 
+    has_ended = threading.Event()
+
     async def beside_kafka() -> None:
-        await asyncio.gather(*[each(frozenset) for each in app.background])
+        try:
+            await asyncio.gather(*[each(frozenset) for each in app.background])
+        finally:
+            has_ended.set()
 
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -71,7 +75,7 @@ async def test_a_worker_whose_loop_is_blocked_gives_signs(
         in_thread.cancel()
         beside.cancel()
         await asyncio.wait({beside})
-        await asyncio.to_thread(signs.has_stopped.wait, 30)
+        assert await asyncio.to_thread(has_ended.wait, 30)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

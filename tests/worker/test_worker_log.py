@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,9 +60,11 @@ class World:
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Of this package only: at a garbage collection asyncio may tell of what other tests left."""
     caplog.set_level(logging.INFO, "ringfaust")
-    return caplog
+    with caplog.filtering(logging.Filter("ringfaust")):
+        yield caplog
 
 
 @pytest.mark.parametrize("remedy", ["", "install a C compiler"])

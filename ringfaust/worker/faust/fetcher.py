@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -29,7 +30,7 @@ from ringfaust.protocol.records import FetchedRecord
 from ringfaust.times import wall_ms
 from ringfaust.worker.faust.decompression import CannotExpand
 from ringfaust.worker.faust.vendor import FETCH_ERRORS, DecodedRecords, decoded, take
-from ringfaust.worker.interfaces import Batch, ReadPosition
+from ringfaust.worker.interfaces import Batch, InputChanged, ReadPosition
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,12 @@ _RETRY_S = 0.1
 #: Most records of an undecodable batch that one fetch returns (R121).
 _PLACEHOLDERS = 4000
 
+_STOP_TIMEOUT_S = 2.0
+
 _NOT_THERE = frozenset({1, 3, 100})
 """Error codes: the offset is out of range; the topic or partition, or the topic id, is unknown."""
+_MOVED = frozenset({5, 6, 9, 74, 75, 76, 78})
+"""Error codes: another broker leads the partition, or will, or the new leader is not ready."""
 
 
 @dataclass(slots=True)
@@ -67,6 +72,9 @@ class _Partition:
     unread: DecodedRecords | None = None
     """What was fetched, and nobody has taken yet."""
     unread_since_s: float = 0.0
+    """When records of it were last fetched."""
+    error_code: int = 0
+    """That of the last answer."""
     not_before_s: float = 0.0
     """When it may be asked for again, after an error."""
     last_turn: int = 0
@@ -76,7 +84,7 @@ class _Partition:
 class Fetcher:
     """Fetches from the leaders of the partitions, one fetch from each broker at a time.
 
-    Everything that is read is fetched ahead, until one answer for each partition waits.
+    A broker is asked once nothing of it that is wanted waits to be taken.
     """
 
     def __init__(
@@ -112,7 +120,7 @@ class Fetcher:
         """Brokers whose last request failed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
-        self._failed: list[TP] = []
+        self._failed: list[tuple[TP, KafkaError]] = []
         self._is_woken = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -137,7 +145,9 @@ class Fetcher:
             await asyncio.wait(tasks)
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            with suppress(TimeoutError):  # with TLS, a broker that hangs would hold it for long
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await client.close()
 
     def follow(self, topics: Collection[str]) -> None:
         """Know the leaders of these topics, besides those of what is read."""
@@ -174,8 +184,8 @@ class Fetcher:
             self._partitions.pop(tp, None)
             self._ends.pop(tp, None)
 
-    def take_failed(self) -> list[TP]:
-        """The partitions that cannot be read where they stand, since the last call.
+    def take_failed(self) -> list[tuple[TP, KafkaError]]:
+        """The partitions that cannot be read where they stand, or at all, since the last call.
 
         They are read no more until they are sought.
         """
@@ -194,7 +204,6 @@ class Fetcher:
         is one only if there is nothing else.
 
         Raises:
-            aiokafka.errors.TopicAuthorizationFailedError: a topic may not be read.
             aiokafka.errors.CorruptRecordException: a checksum is wrong.
         """
         loop = asyncio.get_running_loop()
@@ -316,8 +325,9 @@ class Fetcher:
         return again_s
 
     def _request_for(self, partitions: Mapping[TP, _Partition]) -> FetchRequest:
+        # A broker exceeds the limits only for the first partition that has records.
         by_topic = defaultdict[str, list[tuple[int, int, int]]](list)
-        for tp, partition in partitions.items():
+        for tp, partition in sorted(partitions.items(), key=lambda item: item[1].unread_since_s):
             where = (tp.partition, partition.position, self._max_partition_bytes)
             by_topic[tp.topic].append(where)
         return FetchRequest(
@@ -377,7 +387,9 @@ class Fetcher:
                     continue  # or its next leader was faster
                 if error_code:
                     partition.not_before_s = now_s + _RETRY_S
-                    self._note_error(tp, error_code)
+                    self._note_error(tp, error_code, is_new=error_code != partition.error_code)
+                partition.error_code = error_code
+                if error_code:
                     continue
                 self._ends[tp] = end
                 if raw:
@@ -386,16 +398,21 @@ class Fetcher:
                         tp, raw, aborted, position, checks_crcs=self._checks_crcs
                     )
 
-    def _note_error(self, tp: TP, error_code: int) -> None:
+    def _note_error(self, tp: TP, error_code: int, *, is_new: bool) -> None:
         if error_code in _NOT_THERE:  # it may be another topic now (R112)
-            self.stop_reading([tp])
-            self._failed.append(tp)
-            self.wake()
+            self._fail(tp, InputChanged(f"{tp.topic} cannot be read at its position"))
         elif error_code == TopicAuthorizationFailedError.errno:
-            self._error = TopicAuthorizationFailedError(tp.topic)
+            self._fail(tp, TopicAuthorizationFailedError(f"{tp.topic} may not be read"))
         else:
-            log.debug("%s, partition %d: %s", *tp, for_code(error_code).__name__)
+            level = logging.DEBUG if error_code in _MOVED or not is_new else logging.WARNING
+            name = for_code(error_code).__name__
+            log.log(level, "cannot read %s, partition %d: %s; trying again", *tp, name)
             self._refresh()
+
+    def _fail(self, tp: TP, error: KafkaError) -> None:
+        self.stop_reading([tp])
+        self._failed.append((tp, error))
+        self.wake()
 
 
 def _placeholder(tp: TP, offset: int, error: Exception) -> FetchedRecord:

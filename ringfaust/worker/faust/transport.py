@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import faust
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import IllegalStateError, KafkaError
 from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
@@ -52,6 +52,10 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 #: How many batches of a partition may wait for their agent.
+_ANSWER_TIMEOUT_MS = 10_000
+"""How long the fetcher waits for any answer. A broker holds a fetch for some milliseconds only, and
+while one that is cut off is waited for, others may not be asked who leads its partitions now."""
+
 MOST_WAITING = 2
 
 #: How often a task looks whether the group has confirmed that the worker is a member.
@@ -80,8 +84,8 @@ class AssignmentListener(Protocol):
             is_orderly: no error has stopped the worker.
         """
 
-    def on_unreadable(self, tp: TP) -> None:
-        """`tp` cannot be read where it stands. Nothing of it is delivered until it is sought."""
+    def on_unreadable(self, tp: TP, error: KafkaError) -> None:
+        """`tp` cannot be read, or not where it stands. Nothing comes of it until it is sought."""
 
 
 class BatchConsumer(FaustConsumer):
@@ -255,7 +259,8 @@ class BatchConsumer(FaustConsumer):
         return current
 
     def _new_client(self) -> AIOKafkaClient:
-        return AIOKafkaClient(**connection_options(self.app.conf, cast(Any, self.app).transport))
+        options = connection_options(self.app.conf, cast(Any, self.app).transport)
+        return AIOKafkaClient(**{**options, "request_timeout_ms": _ANSWER_TIMEOUT_MS})
 
     async def _next_batches(self) -> list[Batch]:
         if not self.flow_active:
@@ -265,8 +270,8 @@ class BatchConsumer(FaustConsumer):
         being_read = self._fetcher.being_read
         not_wanted |= cast(BatchApp, self.app).held_back(being_read)
         batches = await self._fetcher.fetch(being_read - not_wanted)
-        for tp in self._fetcher.take_failed():
-            cast(BatchApp, self.app).listener.on_unreadable(tp)
+        for tp, error in self._fetcher.take_failed():
+            cast(BatchApp, self.app).listener.on_unreadable(tp, error)
         return batches
 
     async def _deliver(self, batch: Batch) -> None:

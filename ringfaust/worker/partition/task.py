@@ -106,7 +106,8 @@ class Task:
         self._left: list[FetchedRecord] = []
         """Records that did not fit into the last cycle (R114)."""
         self._cycle_lock = asyncio.Lock()
-        self._suspicion = ""
+        self._suspicion: KafkaError | None = None
+        """What is wrong with an input, as far as the reader knows."""
         self._is_started = False
         """Whether the work has its start positions."""
         self._unread: frozenset[TP] = frozenset()
@@ -152,7 +153,7 @@ class Task:
             await self._source.catch_up()  # may take long
         # Starting the producer fences the present owner.
         await self._context.reader().prove_membership(is_fenced=is_fenced)
-        self._suspicion = ""
+        self._suspicion = None
         await self._load()
 
     async def _load(self) -> None:
@@ -312,8 +313,11 @@ class Task:
         self.work.give(topics)
         self.buffer.arrived.set()
 
-    def check_inputs(self, why: str) -> None:
-        """Compare the positions with the log that exists, before anything else is processed."""
+    def check_inputs(self, why: KafkaError) -> None:
+        """Before anything else is processed, compare the positions with the log that exists.
+
+        If `why` says that an input may not be read, stop.
+        """
         self._suspicion = why
         self.buffer.arrived.set()
 
@@ -373,7 +377,7 @@ class Task:
             await self._commits.wait()
         if self._suspicion:
             await self._commits.wait()
-            raise InputChanged(self._suspicion)
+            raise self._suspicion
         wall_ms = self._clock.wall_ms()
         self.work.begin_cycle(wall_ms)
         if self.work.is_full:
@@ -506,7 +510,7 @@ class Task:
         """Commit what is due by itself, and then one record by itself."""
         self._alone = None
         if self._suspicion:
-            raise InputChanged(self._suspicion)
+            raise self._suspicion
         self.work.begin_cycle(self._clock.wall_ms())
         await self._commit_alone()
         if self.work.is_full or self.work.has_other_inputs:
@@ -570,7 +574,7 @@ class Task:
         """Whether the task stops now. If not, it proceeds with care after a lasting error."""
         if is_passing(error):
             return False
-        if self.failure is not None or isinstance(error, StateLost):
+        if self.failure is not None or isinstance(error, StateLost) or error is self._suspicion:
             return True
         self.failure = error
         return False

@@ -26,7 +26,7 @@ from ringfaust.worker.faust.fetcher import Fetcher
 
 ONE, TWO, FAR = TP("in", 0), TP("in", 1), TP("far", 0)
 LEADERS = {ONE: 1, TWO: 1, FAR: 2}
-NOT_LEADER, OUT_OF_RANGE, NO_TOPIC, NOT_AUTHORIZED = 6, 1, 3, 29
+NOT_LEADER, OUT_OF_RANGE, NO_TOPIC, NOT_AUTHORIZED, DAMAGED = 6, 1, 3, 29, 2
 
 
 def records(first: int, count: int) -> bytes:
@@ -266,7 +266,7 @@ async def test_a_position_that_does_not_exist_is_told_and_read_no_more(
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
     await brokers.answer(1, {ONE: code, TWO: records(0, 1)})
     assert await reading == {TWO: [0]}
-    assert fetcher.take_failed() == [ONE]
+    assert [tp for tp, _ in fetcher.take_failed()] == [ONE]
     assert fetcher.take_failed() == []
     assert fetcher.being_read == {TWO}
     reading = asyncio.create_task(fetched(fetcher, TWO))
@@ -282,7 +282,7 @@ async def test_a_partition_that_cannot_be_read_ends_the_wait(
     reading = asyncio.create_task(fetched(fetcher, ONE))
     await brokers.answer(1, {ONE: OUT_OF_RANGE})
     assert await reading == {}
-    assert fetcher.take_failed() == [ONE]
+    assert [tp for tp, _ in fetcher.take_failed()] == [ONE]
 
 
 async def test_another_leader_is_asked_once_it_is_known(brokers: Brokers, fetcher: Fetcher) -> None:
@@ -324,12 +324,46 @@ async def test_a_broker_that_fails_is_asked_again_and_keeps_no_other_waiting(
     assert await reading == {ONE: [0]}
 
 
-async def test_a_topic_that_may_not_be_read_is_an_error(brokers: Brokers, fetcher: Fetcher) -> None:
+async def test_a_topic_that_may_not_be_read_is_told_and_keeps_no_other_waiting(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """R123."""
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {ONE: NOT_AUTHORIZED, TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    [(tp, error)] = fetcher.take_failed()
+    assert tp == ONE
+    assert isinstance(error, TopicAuthorizationFailedError)
+    assert fetcher.being_read == {TWO}
+
+
+async def test_an_error_of_a_partition_is_in_the_log_once(
+    brokers: Brokers, fetcher: Fetcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless another broker leads the partition now, which is no fault."""
     await sought(fetcher, {ONE: 0})
     reading = asyncio.create_task(fetched(fetcher, ONE))
-    await brokers.answer(1, {ONE: NOT_AUTHORIZED})
-    with pytest.raises(TopicAuthorizationFailedError, match="in"):
-        await reading
+    for code in (NOT_LEADER, DAMAGED, DAMAGED):
+        await brokers.answer(1, {ONE: code})
+    await brokers.answer(1, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+    assert caplog.text.count("cannot read in, partition") == 1
+    assert "CorruptRecord" in caplog.text
+
+
+async def test_the_partition_that_waits_longest_comes_first_in_a_request(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    """A broker exceeds the limits for the first one only: a large batch of another would wait."""
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
+    await brokers.answer(1, {TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    assert [[*asked] for _, asked in brokers.asked] == [[ONE, TWO], [TWO, ONE]]
 
 
 async def test_records_that_are_not_intact_are_an_error(brokers: Brokers, fetcher: Fetcher) -> None:

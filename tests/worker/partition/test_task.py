@@ -25,7 +25,13 @@ from ringfaust.protocol.control import OrderRecord, read_control
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.context import TaskSettings
-from ringfaust.worker.interfaces import Batch, CancelledByNobody, PendingCommit, StateLost
+from ringfaust.worker.interfaces import (
+    Batch,
+    CancelledByNobody,
+    InputChanged,
+    PendingCommit,
+    StateLost,
+)
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.task import Task
 
@@ -309,6 +315,23 @@ async def test_a_lasting_error_stops_the_partition_after_one_retry(error: BaseEx
     assert not crashed.done()
 
 
+async def test_an_input_that_may_not_be_read_stops_the_partition() -> None:
+    """R123. Without a retry, after which everything would go well until it is read again."""
+    opened: list[Any] = []
+    crashed = asyncio.get_running_loop().create_future()
+    task = new_task(OneCommit(), [None], opened, crashed, Orders())
+    await task.open()
+    task.start()
+    task.check_inputs(TopicAuthorizationFailedError("in may not be read"))
+    await until_stopped(task)
+    assert len(opened) == 1
+    assert task.stopped is not None
+    assert "in may not be read" in task.stopped.reason
+    assert "grant" in task.stopped.remedy
+    await task.close()
+    assert not crashed.done()
+
+
 async def until_stopped(task: Task) -> None:
     async with asyncio.timeout(10):
         while task.stopped is None:
@@ -574,7 +597,7 @@ async def test_a_suspicion_is_not_forgotten_while_a_batch_grows() -> None:
         await offer_each(task, work, 1)
         await producer.began.acquire()
         await offer_each(task, work, 1)
-        task.check_inputs("in was created again")
+        task.check_inputs(InputChanged("in was created again"))
         for _ in range(3):
             producer.let_go.release()
         await reopened.wait()
