@@ -414,7 +414,7 @@ MUTANTS = [
            "worker/store/changelog.py", "    if begin < applied:\n", "    if False:\n"),
     Mutant("a lasting error passes", "R123: a partition that cannot go on stops",
            "worker/partition/task.py",
-           "if self.failure is not None or isinstance(error, StateLost):", "if False:"),
+           "or isinstance(error, StateLost) or error is self._suspicion:", "and False:"),
     Mutant("any record is skipped", "R123: only the record at which it has stopped is skipped",
            "worker/partition/standstill.py",
            "if isinstance(order, SkipRecord) and order.at != at:", "if False:"),
