@@ -63,8 +63,9 @@ def _sections() -> Iterator[tuple[str, str, list[Setting]]]:
     yield "### web", _about(WebConfig), list(of_model(WebConfig))
     yield "### oidc", _about(OidcConfig), list(of_model(OidcConfig))
     queues = (
-        "The queues. All workers need the same file. A name is a word, or several words separated "
-        "by dots. In a *pattern*, `*` matches one word and `#` matches any number of words."
+        "The queues. All workers need the same file until the first `ringfaust apply`; what was "
+        "applied is in effect afterwards. A name is a word, or several words separated by dots. In "
+        "a *pattern*, `*` matches one word and `#` matches any number of words."
     )
     yield "## queues.yaml", queues, list(of_model(QueuesConfig))
     yield "### routes", _about(RouteConfig), list(of_model(RouteConfig))
