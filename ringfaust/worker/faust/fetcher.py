@@ -385,11 +385,10 @@ class Fetcher:
                 is_current = self._partitions.get(tp) is partition  # else it was sought or given up
                 if not is_current or partition.position != position or partition.unread is not None:
                     continue  # or its next leader was faster
+                is_new, partition.error_code = error_code != partition.error_code, error_code
                 if error_code:
                     partition.not_before_s = now_s + _RETRY_S
-                    self._note_error(tp, error_code, is_new=error_code != partition.error_code)
-                partition.error_code = error_code
-                if error_code:
+                    self._note_error(tp, error_code, is_new=is_new)
                     continue
                 self._ends[tp] = end
                 if raw:

@@ -51,11 +51,11 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-#: How many batches of a partition may wait for their agent.
+#: How long the fetcher waits for any answer. A broker holds a fetch for some milliseconds only. And
+#: while a broker that is cut off is waited for, no other is asked who leads its partitions now.
 _ANSWER_TIMEOUT_MS = 10_000
-"""How long the fetcher waits for any answer. A broker holds a fetch for some milliseconds only, and
-while one that is cut off is waited for, others may not be asked who leads its partitions now."""
 
+#: How many batches of a partition may wait for their agent.
 MOST_WAITING = 2
 
 #: How often a task looks whether the group has confirmed that the worker is a member.
