@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
+from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.stopped import Stopped
 from ringfaust.worker.partition.task import FENCED, Task
 from ringfaust.worker.partition.work import PartitionWork
@@ -157,7 +158,7 @@ class TaskDriver:
         return "" if task.trouble else task.work.topic_ids().get(tp.topic, "")
 
     def check_inputs(self, tp: TP) -> None:
-        self._task.check_inputs(f"{tp} cannot be read")
+        self._task.check_inputs(InputChanged(f"{tp} cannot be read"))
 
     def is_idle(self) -> bool:
         """Whether it has taken all that has arrived, and ticks."""
