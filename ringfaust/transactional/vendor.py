@@ -278,9 +278,12 @@ async def stop_client(client: Stoppable) -> None:
 
 async def _end_fetching(client: Stoppable) -> None:
     fetcher: Any = getattr(client, "_fetcher", None)
-    while fetcher is not None and not fetcher._fetch_task.done():  # noqa: SLF001
-        fetcher._fetch_task.cancel()  # noqa: SLF001
-        await asyncio.wait({fetcher._fetch_task}, timeout=_AGAIN_S)  # noqa: SLF001
+    if fetcher is None:
+        return
+    fetching = fetcher._fetch_task  # noqa: SLF001
+    while not fetching.done():
+        fetching.cancel()
+        await asyncio.wait({fetching}, timeout=_AGAIN_S)
 
 
 async def _stop(client: Stoppable) -> None:

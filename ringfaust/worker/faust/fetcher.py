@@ -71,7 +71,7 @@ class _Partition:
     """The offset after the last record that was offered."""
     unread: DecodedRecords | None = None
     """What was fetched, and nobody has taken yet."""
-    unread_since_s: float = 0.0
+    last_fetched_s: float = 0.0
     """When records of it were last fetched."""
     error_code: int = 0
     """That of the last answer."""
@@ -309,7 +309,7 @@ class Fetcher:
             if node is None or node < 0:
                 self._refresh()
             elif partition.unread is not None:
-                since_s = now_s - partition.unread_since_s
+                since_s = now_s - partition.last_fetched_s
                 if since_s < FETCH_MAX_WAIT_MS / 1000:
                     waiting.add(node)
                     again_s = min(again_s, now_s + FETCH_MAX_WAIT_MS / 1000 - since_s)
@@ -327,7 +327,7 @@ class Fetcher:
     def _request_for(self, partitions: Mapping[TP, _Partition]) -> FetchRequest:
         # A broker exceeds the limits only for the first partition that has records.
         by_topic = defaultdict[str, list[tuple[int, int, int]]](list)
-        for tp, partition in sorted(partitions.items(), key=lambda item: item[1].unread_since_s):
+        for tp, partition in sorted(partitions.items(), key=lambda item: item[1].last_fetched_s):
             where = (tp.partition, partition.position, self._max_partition_bytes)
             by_topic[tp.topic].append(where)
         return FetchRequest(
@@ -392,7 +392,7 @@ class Fetcher:
                     continue
                 self._ends[tp] = end
                 if raw:
-                    partition.unread_since_s = now_s
+                    partition.last_fetched_s = now_s
                     partition.unread = decoded(
                         tp, raw, aborted, position, checks_crcs=self._checks_crcs
                     )

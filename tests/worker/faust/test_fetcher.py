@@ -23,6 +23,7 @@ from faust.types import TP
 
 from ringfaust.worker.faust import fetcher as module
 from ringfaust.worker.faust.fetcher import Fetcher
+from ringfaust.worker.interfaces import InputChanged
 
 ONE, TWO, FAR = TP("in", 0), TP("in", 1), TP("far", 0)
 LEADERS = {ONE: 1, TWO: 1, FAR: 2}
@@ -266,7 +267,9 @@ async def test_a_position_that_does_not_exist_is_told_and_read_no_more(
     reading = asyncio.create_task(fetched(fetcher, ONE, TWO))
     await brokers.answer(1, {ONE: code, TWO: records(0, 1)})
     assert await reading == {TWO: [0]}
-    assert [tp for tp, _ in fetcher.take_failed()] == [ONE]
+    [(tp, error)] = fetcher.take_failed()
+    assert tp == ONE
+    assert isinstance(error, InputChanged)
     assert fetcher.take_failed() == []
     assert fetcher.being_read == {TWO}
     reading = asyncio.create_task(fetched(fetcher, TWO))
@@ -282,7 +285,9 @@ async def test_a_partition_that_cannot_be_read_ends_the_wait(
     reading = asyncio.create_task(fetched(fetcher, ONE))
     await brokers.answer(1, {ONE: OUT_OF_RANGE})
     assert await reading == {}
-    assert [tp for tp, _ in fetcher.take_failed()] == [ONE]
+    [(tp, error)] = fetcher.take_failed()
+    assert tp == ONE
+    assert isinstance(error, InputChanged)
 
 
 async def test_another_leader_is_asked_once_it_is_known(brokers: Brokers, fetcher: Fetcher) -> None:
