@@ -29,7 +29,7 @@ _PURE = "pure Python: slower"
 _IN_CHECKOUT = "run `make setup`, where there are a C compiler and Python's headers"
 _INSTALLED = (
     "install a C compiler and Python's headers, then ringfaust again with "
-    "`pip install --force-reinstall --no-deps --no-cache-dir`"
+    "`pip install --force-reinstall --no-deps --no-cache-dir` and the same argument as before"
 )
 _SUFFIX = EXTENSION_SUFFIXES[0]
 _SHARED = "ringfaust__mypyc"

@@ -237,7 +237,7 @@ class WorkerConfig(ConfigModel):
     """Most memory of this process: while it has more, it reads only commands, and each input once a
     second. Default: three quarters of the memory that the machine or the container has."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
-    """Most records of one partition in one transaction, and up to 4,000 more. A batch is only as
+    """Most records of one partition in one transaction, and up to 8,000 more. A batch is only as
     large as the load makes it."""
     clock: Literal["wall", "log"] = "wall"
     """`log`: time advances only by tick records, for tests."""

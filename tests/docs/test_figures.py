@@ -33,7 +33,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("commands", "waits for an answer for # seconds", "cli ANSWER_MS", S),
     ("commands", "the # fullest queues", "SHOWN_QUEUES", 1),
     ("commands", "the latest # records with that key", "client _MOST_KEYED", 1),
-    ("configuration", "up to # more", "FETCH_RECORDS", 1),
+    ("configuration", "up to # more", "FETCH_RECORDS", 1 / 2),
     ("console", "session of # hours", "SESSION_S", 3600),
     ("console", "has # characters or more", "SHORTEST_TOKEN", 1),
     ("console", "| sessions | #;", "MOST_SESSIONS", 1),
