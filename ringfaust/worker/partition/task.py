@@ -8,9 +8,9 @@ If a commit fails, nobody knows whether the broker has it. The task then discard
 memory and reopens the partition: starting the producer settles the open transaction, and only then
 does the task read where to resume.
 
-After an error that is not passing, the reopened partition commits each record by itself. If there
-is such an error again, the task stops, and knows at which record (R123). It then holds neither a
-producer nor a store, and waits for an order.
+After an error that is not passing, the reopened partition commits each record by itself, unless its
+store was damaged. If there is such an error again, the task stops, and knows at which record
+(R123). It then holds neither a producer nor a store, and waits for an order.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from ringfaust.worker.partition.input_buffer import InputBuffer
 from ringfaust.worker.partition.standstill import Standstill
 from ringfaust.worker.partition.stopped import Stopped, is_passing
 from ringfaust.worker.store.changelog import check_end
+from ringfaust.worker.store.rocks import StoreDamaged
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +120,9 @@ class Task:
         self._next_probe_s = 0.0
         """When it looks next whether that one has opened it."""
         self.failure: Exception | None = None
-        """The error because of which each record is committed by itself; None: they are not."""
+        """The last error that was not passing; None: what it held up is passed."""
         self._suspects: dict[str, int] = {}
-        """By topic: up to where records are committed by themselves."""
+        """By topic: up to where that error may come again."""
         self._alone: FetchedRecord | None = None
         """The record that is being decided and committed by itself."""
         self._standstill = Standstill(work, context)
@@ -361,7 +362,14 @@ class Task:
                 await self._change_inputs()
             if self._looking is not None and self._looking.done():
                 await self._read_new(self._looking.result())
-            await (self._cycle() if self.failure is None else self._careful_cycle())
+            if self.failure is None:
+                await self._cycle()
+            elif isinstance(self.failure, StoreDamaged):  # no record's fault
+                await self._cycle()
+                await self._commits.wait()
+                await self._look_back()
+            else:
+                await self._careful_cycle()
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -519,13 +527,17 @@ class Task:
             await self._skip(*skipped)
         else:
             await self._decide_one()
+        await self._look_back()
+        if not self._left:
+            await self.work.end_cycle()
+
+    async def _look_back(self) -> None:
+        """Forget the failure once everything that it held up is committed."""
         positions, paused = self.work.positions, self.work.paused_topics
         awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}
         if all(positions.get(each, 0) >= self._suspects.get(each, 0) for each in awaited):
             self.failure, self._suspects = None, {}
         await self._standstill.look(is_over=self.failure is None)
-        if not self._left:
-            await self.work.end_cycle()
 
     async def _decide_one(self) -> None:
         records = self._left or self.buffer.take()
@@ -571,10 +583,13 @@ class Task:
         await self._reopen(is_fenced=is_fenced)
 
     def _is_final(self, error: Exception) -> bool:
-        """Whether the task stops now. If not, it proceeds with care after a lasting error."""
+        """Whether the task stops now. If not, it notes an error that is not passing."""
         if is_passing(error):
             return False
-        if self.failure is not None or isinstance(error, StateLost) or error is self._suspicion:
+        if isinstance(error, StateLost) or error is self._suspicion:
+            return True
+        after_damage = isinstance(self.failure, StoreDamaged)
+        if self.failure is not None and (isinstance(error, StoreDamaged) or not after_damage):
             return True
         self.failure = error
         return False

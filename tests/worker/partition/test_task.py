@@ -7,6 +7,7 @@ import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,7 @@ from ringfaust.worker.interfaces import (
 )
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.task import Task
+from ringfaust.worker.store.rocks import StoreDamaged
 
 
 class OneCommit:
@@ -447,6 +449,66 @@ class CountingWork(OneCommit):
         self.batches.append(self.decided)
         self.decided = 0
         return PendingCommit({}, Writes([], []), {}, wall_ms)
+
+
+class AppliedWork(CountingWork):
+    """Knows how far its commits have come."""
+
+    tps = frozenset({TP("in", 0)})
+
+    def settle(self) -> None:
+        self.positions = {"in": sum(self.batches)}
+
+    def restore(self, *_: object) -> None:
+        self.positions = {"in": 0}
+        self.batches, self.decided = [], 0
+
+
+async def reopened(task: Task, work: AppliedWork, opened: list[Any], times: int) -> None:
+    """Offer a fetch of three records, which the next commit does not get past."""
+    task.offer(fetch_of(3))
+    while len(opened) < times:
+        await asyncio.sleep(0)
+
+
+async def test_a_damaged_database_is_no_records_fault() -> None:
+    """R123. The partition is rebuilt; one record at a time would only hold up its queues."""
+    work, opened = AppliedWork(), []
+    crashed = asyncio.get_running_loop().create_future()
+    damage = StoreDamaged(Path("data/partition-0"), "a checksum")
+    task = new_task(work, [damage], opened, crashed)
+    async with asyncio.timeout(10):
+        await task.open()
+        task.start()
+        await reopened(task, work, opened, 2)
+        task.offer(fetch_of(3))
+        while task.failure is not None or not work.batches:
+            await asyncio.sleep(0)
+        assert work.batches == [3]
+        await task.close()
+    assert not crashed.done()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["damaged again", "and a record"])
+async def test_after_a_damage_the_partition_stops_where_it_should(again: bool) -> None:
+    """R123. The next damage stops it; an error of a record does so at this record."""
+    work, opened = AppliedWork(), []
+    crashed = asyncio.get_running_loop().create_future()
+    damage = StoreDamaged(Path("data/partition-0"), "a checksum")
+    lasting: list[BaseException] = [MessageSizeTooLargeError("the changelog")] * 2
+    task = new_task(work, [damage, damage] if again else [*lasting, damage], opened, crashed)
+    async with asyncio.timeout(10):
+        await task.open()
+        task.start()
+        for times in range(2, 3 if again else 4):
+            await reopened(task, work, opened, times)
+        task.offer(fetch_of(3))
+        await until_stopped(task)
+        assert task.stopped is not None
+        assert isinstance(task.stopped.error, StoreDamaged) == again
+        assert (task.stopped.record is None) == again
+        await task.close()
+    assert not crashed.done()
 
 
 class AskedWork(CountingWork):
