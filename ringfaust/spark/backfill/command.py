@@ -81,11 +81,7 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
-    """Run the backfill, or its dry run, in a session of its own and print the result.
-
-    Raises:
-        RingfaustError: see `read_options`, `backfill` and `plan`.
-    """
+    """Run the backfill, or its dry run, in a session of its own and print the result."""
     request = read_options(options)
     spark = open_session(f"{worker.application} backfill", options.master)
     try:
@@ -143,7 +139,11 @@ def backfill(
         ends = {part: count for part, (count, _) in found.slices.items()}
         progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
         if found.bad and request.options.skip_bad is not None:
-            _quarantine(checked, f"{request.options.skip_bad.rstrip('/')}/{job.name}")
+            bad = checked.where("fault is not null").select(
+                "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
+            )
+            folder = f"{request.options.skip_bad.rstrip('/')}/{job.name}"
+            bad.coalesce(1).write.mode("overwrite").parquet(folder)  # replaces an earlier run's
         if sum(ends.values()) == sum(progress.values()):
             return WriteResult(
                 job=job.name,
@@ -238,11 +238,3 @@ def _numbered(rows: DataFrame) -> DataFrame:
     """Number the rows of each slice from 1, in their order."""
     order = Window.partitionBy("salt", "slice").orderBy(*ORDER)
     return rows.withColumn("position", F.row_number().over(order).cast("long"))
-
-
-def _quarantine(checked: DataFrame, path: str) -> None:
-    """Write the bad rows, replacing those of an earlier run."""
-    bad = checked.where("fault is not null").select(
-        "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
-    )
-    bad.coalesce(1).write.mode("overwrite").parquet(path)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 
@@ -34,10 +33,6 @@ class Job:
     def metadata(self) -> str:
         """The text that is committed with each offset."""
         return json.dumps({"fingerprint": self.fingerprint, "about": self.about[:_ABOUT_CHARS]})
-
-    def transactional_id(self, part: int) -> str:
-        """The transactional id of a slice: a producer that starts with it fences earlier ones."""
-        return slice_transactional_id(self.group, part)
 
 
 def job_name(given: str | None, default: str) -> str:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.backfill.progress import Job, read_progress
-from ringfaust.spark.backfill.write import SliceResult, WriteTask, write_rows
+from ringfaust.spark.backfill.write import WriteTask, write_rows
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.terminal import Terminal
 
@@ -58,13 +58,12 @@ def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> Wri
         future = pool.submit(write_rows, rows, task)
         try:
             _show_progress(future, task.worker, task.job, task.ends)
-            results = future.result()
+            written = future.result()
         except SPARK_ERRORS as error:
             raise WriteFailed(task.job.name, _reason(error)) from error
         except BaseException:
             rows.sparkSession.sparkContext.cancelAllJobs()
             raise
-    written = sum(each.written for each in results)
     return WriteResult(
         job=task.job.name,
         written=written,
@@ -75,7 +74,7 @@ def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> Wri
 
 
 def _show_progress(
-    future: Future[list[SliceResult]], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
+    future: Future[int], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
 ) -> None:
     """Show how far the slices are, until the job is done."""
     console = Terminal(stderr=True)

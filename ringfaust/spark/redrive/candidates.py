@@ -29,7 +29,7 @@ from ringfaust.times import wall_ms
 class LakeCandidates:
     """The messages of a request, as checked and counted records to send, by page.
 
-    Spark keeps them until the `with` ends. They can be iterated more than once.
+    Spark keeps them until `close`. They can be iterated more than once.
 
     Raises:
         CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
@@ -73,10 +73,8 @@ class LakeCandidates:
             over_limit=left_out,
         )
 
-    def __enter__(self) -> LakeCandidates:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let Spark forget them."""
         self._checked.unpersist()
         self._messages.unpersist()
 

@@ -29,8 +29,7 @@ def to_records(
     The messages are those of `select_messages`, with a column `fault`. With `keeps_topic` each goes
     to the topic that it came from.
 
-    Returns:
-        Columns of `check.MAPPED`.
+    The columns are those of `check.Row`.
     """
     theirs = F.transform(
         F.filter("headers", lambda header: header["key"] != REDRIVEN_FROM),
