@@ -11,7 +11,7 @@ from ringfaust.errors import BadSetting
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.tables import TABLES, last_closing, path
-from ringfaust.spark.lake.views import ENDED_ON, VIEWS, newer_than, view
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 
@@ -55,8 +55,7 @@ def register_views(spark: SparkSession, root: str, schema: str) -> None:
     for table in ENDED_ON:
         # The query finds the last closing itself. The number as it is now lets it skip files.
         closed = f"(SELECT coalesce(max(batch), -1) FROM {schema}.{table})"
-        known = last_closing(spark, root, table)
-        since[table] = f"{newer_than(known)} AND {newer_than(closed)}"
+        since[table] = f"batch > {last_closing(spark, root, table)} AND batch > {closed}"
     for name in VIEWS:
         query = view(name, lambda table: f"{schema}.{table}", since)
         spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from threading import Lock
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import JobFailed, brief_errors
 from ringfaust.spark.lake import gold, transitions
@@ -37,8 +36,7 @@ _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str:
     """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
-    Returns:
-        A sentence about what the job did.
+    It returns a sentence about what it did.
 
     Raises:
         JobFailed: Spark ended the job with an error.
@@ -55,11 +53,17 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
     read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
     parts = streams(root, worker, sorted(read) if options.inputs else ())
     topics = [topic for part in parts for topic in part.topics]
-    asyncio.run(_check_topics(worker, root, topics))
+    existing = {tp.topic for tp in asyncio.run(existing_partitions(worker.brokers(), topics))}
+    if missing := sorted({*topics} - existing):
+        raise LakeError(
+            root,
+            f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
+            f"{', '.join(missing)}; create it with `ringfaust topics create`",
+        )
     spark = open_session(f"{worker.application} lake", options.master)
     queries: dict[str, StreamingQuery] = {}
     try:
-        with _other_drivers(root), brief_errors(), stop_requested() as requested:
+        with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
             ids = read_topic_ids(session, root, worker)
             ids.check(topics)
@@ -82,6 +86,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             ids.check(topics)
             _report(monitor, queries, at_end=True)
             return monitor.summary()
+    except JobFailed as error:
+        if _OTHER_DRIVER not in str(error):
+            raise
+        raise LakeError(
+            root,
+            "is being written by another run of this command, which has overtaken this one: "
+            "run only one for each folder. Nothing was written twice",
+        ) from error
     finally:
         for query in queries.values():
             query.stop()  # the next start repeats an unfinished batch
@@ -129,33 +141,3 @@ class _DayClock:
             self._note = note
         finally:
             self.pause.release()
-
-
-@contextmanager
-def _other_drivers(root: str) -> Iterator[None]:
-    """Say it plainly if another run of the command writes the lake.
-
-    Raises:
-        LakeError: one does.
-    """
-    try:
-        yield
-    except JobFailed as error:
-        if _OTHER_DRIVER in str(error):
-            raise LakeError(
-                root,
-                "is being written by another run of this command, which has overtaken this one: "
-                "run only one for each folder. Nothing was written twice",
-            ) from error
-        raise
-
-
-async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> None:
-    async with open_admin(worker.brokers()) as admin:
-        existing = await admin.existing(topics)
-    if missing := sorted(set(topics) - set(existing)):
-        raise LakeError(
-            root,
-            f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
-            f"{', '.join(missing)}; create it with `ringfaust topics create`",
-        )

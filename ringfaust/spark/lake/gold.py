@@ -40,13 +40,10 @@ def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None
 
 
 def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
-    """Close the last day of which there are lines, unless it may still go on.
+    """Close the last day of which there are lines, unless it may still go on. Whether it did.
 
     To be called between two batches, when all lines that are in the topic have been read. Lines of
     that day that come later wait for the next closing.
-
-    Returns:
-        Whether a day was closed.
     """
     progress = LakeProgress(spark, root, GOLD)
     day = _day(progress.note)
@@ -75,20 +72,21 @@ def _day(note: str) -> str:
 
 def _process(queries: GoldQueries, batch: int, note: str) -> str:
     """Process a batch. Takes gold's note before it, and returns the one after it."""
-    summary = minutes.write(queries, batch)
-    if summary is None:
+    found = minutes.write(queries, batch)
+    if found is None:
         return note
-    if summary.deletions:
+    first_day, last_day, deletions = found
+    if deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
         queries.append(deleted, DELETIONS, batch)
     day = _day(note)
-    if day >= summary.last_day:  # a partition that lags does not take the day back
+    if day >= last_day:  # a partition that lags does not take the day back
         return note
     # A day that the clock has closed is not closed again by the first lines of a later one.
-    begun = summary.first_day if note.endswith(_CLOSED) else day or summary.first_day
-    if begun != summary.last_day:
+    begun = first_day if note.endswith(_CLOSED) else day or first_day
+    if begun != last_day:
         close(queries, batch)
-    return summary.last_day
+    return last_day
 
 
 def complete_batch(progress: LakeProgress) -> int:

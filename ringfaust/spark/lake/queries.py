@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -22,14 +23,8 @@ class GoldQueries:
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark, self._root = spark, root
         self._kept = ExitStack()
-
-    def name_of(self, table: str) -> str:
-        """How a query refers to a table of the lake."""
-        return sql_name(self._root, table)
-
-    def last_closing(self, table: str) -> int:
-        """The last batch that a closing has brought into a table; -1: none."""
-        return last_closing(self._spark, self._root, table)
+        self.name_of = partial(sql_name, root)
+        self.last_closing = partial(last_closing, spark, root)
 
     def has_files(self, table: str) -> bool:
         """Whether a table has rows. It is known to Delta, unlike their number."""

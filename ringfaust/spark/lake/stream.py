@@ -123,9 +123,6 @@ def start(
 
     No batch begins while `pause` is held.
 
-    Returns:
-        The running query.
-
     Raises:
         LakeError: a topic was deleted and created again.
     """

@@ -21,10 +21,8 @@ def written(
 ) -> Iterator[DataFrame | None]:
     """Write a batch's transitions and quarantine, unless they are there.
 
-    `bronze` has the batch's rows in bronze, if they are at hand.
-
-    Returns:
-        In a `with` statement: the transitions, which are at hand; None if they were there before.
+    `bronze` has the batch's rows in bronze, if they are at hand. Within the `with` statement the
+    transitions are at hand; None if they were there before.
     """
     progress = LakeProgress(spark, root, STREAM)
     if progress.batch >= batch:

@@ -5,7 +5,7 @@ appended, open rows are replaced. The views `…_now` add the batches since the 
 storing them.
 
 Here `name_of` says how SQL refers to a table, and `since`, by table, which batches are later than
-its last closing (`newer_than`).
+its last closing, such as `batch > 7`.
 """
 
 from __future__ import annotations
@@ -112,11 +112,6 @@ def closing_of(table: str, name_of: TableName, after: int, upto: int) -> str:
         return _messages(name_of, lines, upto, SPARK.array)
     closed = f"SELECT * FROM {name_of('messages')} WHERE batch > {after} AND batch <= {upto}"
     return _deliveries(name_of, lines, upto, closed)
-
-
-def newer_than(batch: int | str) -> str:
-    """The condition for rows of later batches than this one, which may be a query in brackets."""
-    return f"batch > {batch}"
 
 
 class Dialect(NamedTuple):

@@ -92,4 +92,4 @@ def _size(spark: SparkSession, lake: str, table: LakeTable) -> TableSize:
     folder = path(lake, table.name)
     detail = DeltaTable.forPath(spark, folder).detail().select("numFiles", "sizeInBytes")
     files, size_bytes = detail.collect()[0]
-    return TableSize(files, size_bytes, HadoopFolder(spark, folder).stored_bytes())
+    return files, size_bytes, HadoopFolder(spark, folder).stored_bytes()

@@ -53,7 +53,6 @@ class UsedDays:
 
 RETAINED = tuple(table.name for table in TABLES.values() if table.day)
 """The tables that can have a retention: those with a folder for each day."""
-_LEAST_HOURS = 1
 _HOURS = {"h": 1, "d": 24}
 
 
@@ -83,7 +82,7 @@ def read_hours(text: str) -> int:
     """
     found = re.fullmatch(r"([1-9]\d{0,4})([hd])", text)
     if not found:
-        advice = f"use a number and h or d, at least {_LEAST_HOURS}h, such as 12h or 7d"
+        advice = "use a number and h or d, at least 1h, such as 12h or 7d"
         raise BadSetting("deleted-file-retention", text, advice)
     return int(found[1]) * _HOURS[found[2]]
 

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """The size of a table of the lake."""
-
-    files: int
-    """Files that are part of the table."""
-    size_bytes: int
-    """Their size."""
-    stored_bytes: int
-    """Everything in the table's folder, also files that are no longer part of the table."""
+TableSize = tuple[int, int, int]
+"""Of a table: how many files are part of it, their size, and the size of all in its folder."""
 
 
 def print_summary(
@@ -35,12 +25,11 @@ def print_summary(
     for table, (before, after) in sizes.items():
         shown.add_row(
             table,
-            f"{before.files:,}", f"{after.files:,}",
-            decimal(before.size_bytes), decimal(after.size_bytes),
-            decimal(before.stored_bytes), decimal(after.stored_bytes),
+            f"{before[0]:,}", f"{after[0]:,}", decimal(before[1]), decimal(after[1]),
+            decimal(before[2]), decimal(after[2]),
         )  # fmt: skip
     console.print(shown)
-    freed = sum(before.stored_bytes - after.stored_bytes for before, after in sizes.values())
+    freed = sum(before[2] - after[2] for before, after in sizes.values())
     if freed >= 0:
         console.print(f"{decimal(freed)} of storage freed.", highlight=False)
     else:
