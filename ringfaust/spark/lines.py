@@ -98,8 +98,3 @@ def number_generations(lines: DataFrame, *queue: str) -> DataFrame:
         .withColumn("generations", F.size(ends))
         .drop("ends")
     )
-
-
-def is_refusal() -> Column:
-    """Whether the line reports a refused send: dead without ever having been in the queue."""
-    return F.expr(REFUSAL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import SparkSession
@@ -27,10 +26,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
-    """Audit and print the result.
-
-    Returns:
-        The exit status: 0 if every round and day balanced, else 1.
+    """Audit and print the result. The exit status is 0 if every round and day balanced, else 1.
 
     Raises:
         CannotAudit: the topics, the lake or a balance cannot be read.
@@ -44,13 +40,20 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
         status.update("starting Spark")
         spark = open_session("ringfaust audit", options.master)
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
-        job = _Job(spark, request, options.lake, output)
+        opening: Balance | None = None
         try:
-            opening = job.opening(since)
-            if every_s is None:
-                opening = job.close_days(opening, end_ms, show_last=options.until is not None)
+            if options.lake is not None:
+                output.begin("reading the balance of the last closed day")
+                with spark_errors():
+                    offsets = audit_offsets(spark, request, options.lake)
+                    days = LakeDays(spark, request, options.lake, offsets)
+                    opening = days.opening(since)
+                output.earlier_faults(opening)
+                if every_s is None:
+                    show_last = options.until is not None
+                    opening = _close_days(days, output, opening, end_ms, show_last=show_last)
             if options.until is None:
-                job.repeat(opening, every_s, stop)
+                _repeat(spark, request, options.lake, output, opening, every_s=every_s, stop=stop)
         except KeyboardInterrupt:
             pass
         finally:
@@ -58,70 +61,48 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     return 0 if output.balanced else 1
 
 
-@dataclass(slots=True)
-class _Job:
-    """The audits of one command."""
+def _close_days(
+    days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
+) -> Balance | None:
+    """Close the days that have ended by a time; the balance of the last one."""
+    with spark_errors():
+        open_days = days.open_days(opening, end_ms)
+        if open_days:
+            days.require_complete(end_ms)
+        last = None
+        output.begin_days(open_days)
+        for last in days.close(open_days, opening):
+            output.day(last)
+        if show_last:
+            output.last_day(last, opening)
+    return last.closing if last else opening
 
-    spark: SparkSession
-    request: AuditRequest
-    lake: str | None
-    output: VerdictOutput
-    days: LakeDays | None = None
 
-    def opening(self, since: date | None) -> Balance | None:
-        """The balance to begin with."""
-        if self.lake is None:
-            return None
-        self.output.begin("reading the balance of the last closed day")
-        with spark_errors():
-            offsets = audit_offsets(self.spark, self.request, self.lake)
-            self.days = LakeDays(self.spark, self.request, self.lake, offsets)
-            opening = self.days.opening(since)
-        self.output.earlier_faults(opening)
-        return opening
-
-    def close_days(
-        self, opening: Balance | None, end_ms: int, *, show_last: bool
-    ) -> Balance | None:
-        """Close the days that have ended by a time; the balance of the last one."""
-        if self.days is None:
-            return opening
-        with spark_errors():
-            days = self.days.open_days(opening, end_ms)
-            if days:
-                self.days.require_complete(end_ms)
-            last = None
-            self.output.begin_days(days)
-            for last in self.days.close(days, opening):
-                self.output.day(last)
-            if show_last:
-                self.output.last_day(last, opening)
-        return last.closing if last else opening
-
-    def repeat(
-        self, opening: Balance | None, every_s: int | None, stop: Callable[[], bool]
-    ) -> None:
-        """Audit what is there now, once or at an interval."""
-        while not stop():
-            began = time.monotonic()
-            self.output.begin("auditing what is new" if opening else "auditing everything")
-            if every_s is None:
-                verdict = audit(self.spark, self.request, self.lake, opening)
-            else:
-                verdict, opening = audit_round(self.spark, self.request, self.lake, opening)
-            self.output.verdict(verdict)
-            if every_s is None:
-                break
-            self.output.begin("waiting for the next round")
-            time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+def _repeat(
+    spark: SparkSession,
+    request: AuditRequest,
+    lake: str | None,
+    output: VerdictOutput,
+    opening: Balance | None,
+    *,
+    every_s: int | None,
+    stop: Callable[[], bool],
+) -> None:
+    """Audit what is there now, once or at an interval."""
+    while not stop():
+        began = time.monotonic()
+        output.begin("auditing what is new" if opening else "auditing everything")
+        if every_s is None:
+            output.verdict(audit(spark, request, lake, opening))
+            break
+        verdict, opening = audit_round(spark, request, lake, opening)
+        output.verdict(verdict)
+        output.begin("waiting for the next round")
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def _days(options: AuditOptions) -> tuple[date | None, int]:
-    """The first day to audit, and the time by which the days to close have ended.
-
-    Raises:
-        BadSetting: a day is invalid, or there is no lake.
-    """
+    """The first day to audit, and the time by which the days to close have ended."""
     since, until = _day("since", options.since), _day("until", options.until)
     for field in ("until", "since"):
         text = getattr(options, field)

@@ -14,9 +14,8 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, ClosedDays
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets, offsets_at
 from ringfaust.spark.audit.period import NEAR_MS, PeriodReader, day_at, end_of, start_of
-from ringfaust.spark.audit.sources import OUTPUTS
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
-from ringfaust.spark.lake.stream import read_to
+from ringfaust.spark.lake.stream import OUTPUTS, read_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from ringfaust.spark.audit.sources import AuditData, topics_of
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.errors import SPARK_ERRORS, text_of
 from ringfaust.spark.lake.stream import read_to, read_topic_ids
-from ringfaust.spark.topic_ids import current_ids, refuse_recreated
+from ringfaust.spark.topic_ids import refuse_recreated
 
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
@@ -80,32 +80,25 @@ def audit_offsets(
     if the brokers had dropped that.
 
     Raises:
-        CannotAudit: a topic is missing, or has lost records that the audit needs.
+        CannotAudit: a topic is missing, was created again since the lake has read it (R111), or has
+            lost records that the audit needs.
     """
     topics = topics_of(request.worker, request.queues)
     found = asyncio.run(topic_offsets(request.worker, [*topics["inputs"], *topics["ours"]]))
     if lake is None and opening is None:
         require_whole(found, [request.worker.topic(role) for role in _WHOLE])
     if lake is not None:
-        _refuse_recreated(spark, request, lake, [topic for topic, _ in found])
+        # The records of a topic that was created again would be taken for those of the old one.
+        known = read_topic_ids(spark, lake, request.worker).known
+        names, reader = {topic for topic, _ in found}, f"the lake at {lake}"
+        remedy = "Audit the old records in the lake's tables, and the new ones from a new lake"
+        asyncio.run(
+            refuse_recreated(request.worker, names, known, reader, remedy, refusal=CannotAudit)
+        )
         for topic, of in read_to(spark, lake).items():
             if topic not in topics["inputs"] and topic not in topics["ours"]:
                 found |= {(topic, int(number)): (end, end) for number, end in of.items()}
     return found
-
-
-def _refuse_recreated(
-    spark: SparkSession, request: AuditRequest, lake: str, topics: Collection[str]
-) -> None:
-    """Check that the topics are those that the lake has read (R111).
-
-    Raises:
-        CannotAudit: one was created again: its records would be taken for those of the old one.
-    """
-    known = read_topic_ids(spark, lake, request.worker).known
-    remedy = "Audit the old records in the lake's tables, and the new ones from a new lake"
-    found = asyncio.run(current_ids(request.worker, set(topics)))
-    refuse_recreated(known, found, f"the lake at {lake}", remedy, CannotAudit)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_position
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
-from ringfaust.spark.lines import is_refusal, number_generations
+from ringfaust.spark.lines import REFUSAL, number_generations
 from ringfaust.spark.rewind.messages import QUEUE, trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 from ringfaust.spark.rewind.opening import BEGINNING, Opening
@@ -180,7 +180,7 @@ def _states(own: DataFrame, opening: Opening) -> defaultdict[int, dict[int, list
 
 def _about_queues(own: DataFrame) -> defaultdict[int, dict[int, Row]]:
     """By request and partition: how often a queue was deleted, and what it refused since (R60)."""
-    is_counted = is_refusal() & (F.col("generation") == F.col("generations"))
+    is_counted = F.expr(REFUSAL) & (F.col("generation") == F.col("generations"))
     # A line that is there twice counts once.
     refused = F.count_distinct(F.when(is_counted, F.struct("step", "raw")))
     rows = (

@@ -21,14 +21,7 @@ from ringfaust.protocol.records import FetchedRecord
 from ringfaust.spark.columns import read_records
 from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
 from ringfaust.spark.ring.pages import PagedMap
-from ringfaust.spark.ring.writer import (
-    COUNTS,
-    OutputTarget,
-    Part,
-    Place,
-    RingWriter,
-    new_batches,
-)
+from ringfaust.spark.ring.writer import COUNTS, OutputTarget, Part, Place, RingWriter, new_batches
 from ringfaust.spark.vendor import current_batch
 
 OUTPUT = StructType([StructField(name, LongType()) for name in COUNTS])
