@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from ringfaust.config import WorkerConfig, load
 from ringfaust.spark.backfill.check import Row
 from ringfaust.spark.backfill.command import backfill, read_options
-from ringfaust.spark.backfill.progress import Job, read_progress
+from ringfaust.spark.backfill.job import Job, read_progress
 from ringfaust.spark.backfill.write import RateLimit, WriteTask
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.testing.broker import EmbeddedBroker

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from ringfaust.protocol.lifecycle import ABOUT_MESSAGES, ENDED, ENTRY_EVENTS, WITHOUT_STEP
 from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import Kind, finding, or_none
-from ringfaust.spark.lines import REFUSAL, number_generations
-from ringfaust.spark.message_states import IS_LEGAL, STATE_AFTER
+from ringfaust.spark.lines import IS_LEGAL, REFUSAL, STATE_AFTER, number_generations
 
 CARRIED = -1
 """`nth` of a line from an earlier period, which has checked and counted it."""

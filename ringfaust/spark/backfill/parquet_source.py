@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.backfill.columns import LINE, quoted
 from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.mapping import LINE, quoted
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.vendor import hadoop_configuration, jvm
 

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from threading import Lock
 
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.errors import BadSetting
 from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import JobFailed, brief_errors
-from ringfaust.spark.lake import gold, transitions
-from ringfaust.spark.lake.catalog import check_schema, register, register_views
+from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.lake import gold, silver
 from ringfaust.spark.lake.monitor import LakeMonitor
 from ringfaust.spark.lake.store import GOLD, LakeError, LakeProgress
 from ringfaust.spark.lake.stream import lake_session, read_to, read_topic_ids, start, streams
+from ringfaust.spark.lake.tables import TABLES, last_closing, path
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
 from ringfaust.spark.options import LakeOptions
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
+_SCHEMA_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _POLL_S = 1
 _DAYS_S = 60.0
 """How often to see whether the clock closes a day."""
@@ -72,7 +78,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             monitor = LakeMonitor(worker, topics, read_to(session, root), options.metrics_port)
             days = _DayClock(session, root, options.catalog)
             for part in parts:
-                pause = days.pause if part.name == transitions.STREAM else None
+                pause = days.pause if part.name == silver.EVENTS_STREAM else None
                 queries[part.name] = start(
                     session, root, worker, part, once=options.once, pause=pause
                 )
@@ -141,3 +147,50 @@ class _DayClock:
             self._note = note
         finally:
             self.pause.release()
+
+
+def check_schema(name: str) -> str:
+    """Check the name of a schema, before Spark starts.
+
+    Raises:
+        BadSetting: it is neither SCHEMA nor CATALOG.SCHEMA.
+    """
+    if not re.fullmatch(rf"{_SCHEMA_NAME}(\.{_SCHEMA_NAME})?", name):
+        raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
+    return name
+
+
+def register(spark: SparkSession, root: str, schema: str) -> None:
+    """Register all tables and views in a schema of Spark's catalog: Hive, Glue, Unity or another.
+
+    The schema is created if necessary.
+
+    Raises:
+        LakeError: the schema has a table of that name at another place.
+    """
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    for table in TABLES:
+        name, folder = f"{schema}.{table}", path(root, table)
+        place = HadoopFolder(spark, folder).uri()
+        quoted = place.replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{quoted}'")
+        found = DeltaTable.forName(spark, name).detail().select("location").collect()[0][0]
+        if found.rstrip("/") != place:
+            raise LakeError(
+                root,
+                f"cannot register {name}, which is the table at {found}: give another schema with "
+                "--catalog, or drop that table",
+            )
+    register_views(spark, root, schema)
+
+
+def register_views(spark: SparkSession, root: str, schema: str) -> None:
+    """Register the views. They are right after later closings, too, and fastest if done again."""
+    since = {}
+    for table in ENDED_ON:
+        # The query finds the last closing itself. The number as it is now lets it skip files.
+        closed = f"(SELECT coalesce(max(batch), -1) FROM {schema}.{table})"
+        since[table] = f"batch > {last_closing(spark, root, table)} AND batch > {closed}"
+    for name in VIEWS:
+        query = view(name, lambda table: f"{schema}.{table}", since)
+        spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query}")

@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import existing_partitions
-from ringfaust.spark.checkpoints import (
+from ringfaust.spark.files import (
+    HadoopFolder,
     committed_offsets,
     initial_offsets,
     last_planned,
     planned_offsets,
 )
-from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError, LakeProgress
 from ringfaust.spark.lake.tables import read
 

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENDED
-from ringfaust.spark.lake.queries import ALL, GoldQueries
+from ringfaust.spark.lake.store import ALL, GoldQueries
 from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED
 from ringfaust.spark.lake.views import COUNTED
-from ringfaust.spark.lines import REFUSAL
-from ringfaust.spark.message_states import STATE_AFTER
+from ringfaust.spark.lines import REFUSAL, STATE_AFTER
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"

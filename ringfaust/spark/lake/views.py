@@ -1,4 +1,4 @@
-"""The queries of closings and views. Readers in DuckDB understand those of views. No PySpark.
+"""The queries of closings and views. Readers in DuckDB understand those of views.
 
 A **closing** brings the tables `messages` and `deliveries` up to a batch: rows that have ended are
 appended, open rows are replaced. The views `…_now` add the batches since the last closing without
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS, EXIT_EVENTS
-from ringfaust.spark.message_states import STATE_AFTER, any_of
+from ringfaust.spark.lines import STATE_AFTER, any_of
 
 ENDED_ON = {"messages": "ended_date", "deliveries": "settled_date"}
 """The tables that closings write, and their column that is null in open rows."""

@@ -22,7 +22,7 @@ from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import TopicPositions
 from ringfaust.spark.audit.period import in_ranges
-from ringfaust.spark.lake import records, transitions
+from ringfaust.spark.lake import silver
 from ringfaust.spark.lake.gold import closings, complete_batch
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
@@ -100,7 +100,8 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
     progress = LakeProgress(spark, root, GOLD)
     gold = progress.batch
     events, outputs = (
-        LakeProgress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM)
+        LakeProgress(spark, root, stream).batch
+        for stream in (silver.EVENTS_STREAM, silver.OUTPUTS_STREAM)
     )
     found = {table: last_closing(spark, root, table) for table in ENDED_ON}
     counted = F.col("batch") == last_closing(spark, root, QUEUE_COUNTS.name)

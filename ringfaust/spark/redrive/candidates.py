@@ -18,10 +18,9 @@ from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
 from ringfaust.redrive.send import Redriven, share
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import OtherJob
-from ringfaust.spark.backfill.profile import profile_rows
+from ringfaust.spark.backfill.job import profile_rows
 from ringfaust.spark.backfill.target import Target, read_targets
-from ringfaust.spark.redrive.messages import payload_fault, select_messages
-from ringfaust.spark.redrive.records import to_records
+from ringfaust.spark.redrive.records import payload_fault, select_messages, to_records
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
 from ringfaust.times import wall_ms
 

@@ -18,8 +18,7 @@ from rich.table import Table
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows, first_line
-from ringfaust.spark.backfill.run import WriteFailed, WriteResult
-from ringfaust.spark.backfill.show import print_result, print_text
+from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.redrive.candidates import LakeCandidates
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest

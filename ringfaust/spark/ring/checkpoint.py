@@ -22,8 +22,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import last_record, subscribed_reader
-from ringfaust.spark.checkpoints import last_planned, planned_sources
-from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.files import HadoopFolder, last_planned, planned_sources
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
 from ringfaust.spark.topic_ids import ReadTopicIds
 from ringfaust.times import wall_ms

@@ -17,8 +17,8 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.checkpoints import is_finished, last_planned
 from ringfaust.spark.errors import brief_errors
+from ringfaust.spark.files import is_finished, last_planned
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.checkpoint import (

@@ -38,7 +38,7 @@ from ringfaust.protocol.stored_rows import (
     read_positions,
     write_inputs,
 )
-from ringfaust.spark.checkpoints import is_finished, last_planned, planned_offsets
+from ringfaust.spark.files import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.checkpoint import log_ends, read_identity, read_topic_ids, record_ends
 from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
