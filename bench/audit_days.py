@@ -28,9 +28,9 @@ from ringfaust.protocol import events
 from ringfaust.protocol.outputs import evicted_record
 from ringfaust.protocol.records import Payload, Role
 from ringfaust.spark.audit import period
-from ringfaust.spark.audit.days import LakeDays
 from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.period import end_of, start_of
+from ringfaust.spark.audit.rounds import LakeDays
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, path

@@ -73,13 +73,8 @@ class Transaction:
 class ExactlyOnceWriter:
     """The writer of a task. A task that has been fenced waits for the newer one.
 
-    Args:
-        client: options of any Kafka client.
-        transactional_id: of the task. Opening it fences an earlier writer.
-        group: the consumer group whose offsets are the progress.
-        tps: the topics and partitions of these offsets.
-        batch_bytes: size of the largest record batch.
-        stand_by_s: how long a fenced writer waits for progress of the newer one.
+    The offsets of `group`, a consumer group, for `tps` are the progress. A fenced writer waits
+    `stand_by_s` for progress of the newer one.
     """
 
     def __init__(

@@ -39,10 +39,8 @@ def read_topics(
 ) -> DataFrame:
     """Read what the topics contain now, as a batch.
 
-    The options of the source win over `source_options`.
-
-    Returns:
-        Columns key, value, topic, partition, offset, timestamp, timestampType, headers.
+    The options of the source win over `source_options`. The columns are key, value, topic,
+    partition, offset, timestamp, timestampType and headers.
     """
     reader = spark.read.format("kafka").options(**source_options(worker, topics))
     return reader.options(**dict(options or {})).load()

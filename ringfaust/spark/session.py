@@ -39,10 +39,7 @@ _EMBEDDED = {
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 """Settings for one machine. Nothing listens beyond loopback."""
-_ALWAYS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.log.level": "ERROR",
-}
+_ALWAYS = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
 
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
@@ -59,9 +56,8 @@ _given: dict[str, str] = {}
 def use_settings(conf: Sequence[str], packages: str | None) -> None:
     """Let `open_session` use these settings, which win over all others.
 
-    Args:
-        conf: each NAME=VALUE.
-        packages: GROUP:NAME:VERSION, separated by commas, which Spark fetches and loads.
+    `conf` are texts NAME=VALUE, and `packages` are GROUP:NAME:VERSION, separated by commas, which
+    Spark fetches and loads.
 
     Raises:
         BadSetting: one of them is no such text.

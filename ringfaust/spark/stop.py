@@ -17,10 +17,8 @@ def stop_requested(*, interrupt: bool = False) -> Iterator[Callable[[], bool]]:
     there: Py4J takes some of them for the end of an iteration. Code that works in rounds therefore
     asks between two rounds whether it should stop.
 
-    With `interrupt` it also raises KeyboardInterrupt, for code whose rounds take long.
-
-    Yields:
-        A function that says whether a stop was requested.
+    With `interrupt` it also raises KeyboardInterrupt, for code whose rounds take long. What it
+    yields says whether a stop was requested.
     """
     requested = Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

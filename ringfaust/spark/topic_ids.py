@@ -84,9 +84,8 @@ class ReadTopicIds:
             log.debug("cannot read the ids of the topics: %r", error)
 
     def _compared(self) -> Mapping[str, str]:
-        found = asyncio.run(current_ids(self._worker, self._topics))
-        refuse_recreated(self.known, found, self._reader, self._remedy)
-        return found
+        about = self._reader, self._remedy
+        return asyncio.run(refuse_recreated(self._worker, self._topics, self.known, *about))
 
 
 async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[str, str]:
@@ -104,20 +103,24 @@ async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[
     return (await while_stale(topic_ids, worker.client_options(), topics)).topics
 
 
-def refuse_recreated(
+async def refuse_recreated(
+    worker: WorkerConfig,
+    topics: Collection[str],
     known: Mapping[str, str],
-    found: Mapping[str, str],
     reader: str,
     remedy: str,
+    *,
     refusal: type[RingfaustError] = RecreatedTopic,
-) -> None:
-    """Check that no topic has another id than it had.
+) -> Mapping[str, str]:
+    """Check that no topic has another id than it had, and return those that they have now.
 
-    Topics that are not known are not looked at, nor those of brokers that do not know ids.
+    Topics that are not known are not compared, nor those of brokers that do not know ids.
 
     Raises:
         RecreatedTopic: a topic has; or another `refusal`.
+        KafkaError: the brokers do not answer, or do not agree.
     """
+    found = await current_ids(worker, topics)
     for topic, id_ in sorted(found.items()):
         was = known.get(topic, "")
         if was and id_ and was != id_:
@@ -126,3 +129,4 @@ def refuse_recreated(
                 f"id {was}, and now it has the id {id_}. As many of its records as were read "
                 f"before would be skipped. {remedy}"
             )
+    return found

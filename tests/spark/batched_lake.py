@@ -18,7 +18,7 @@ from typer.testing import Result
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, ClosedDays, Frames, TopicPositions
-from ringfaust.spark.lake import transitions
+from ringfaust.spark.lake import silver
 from ringfaust.spark.lake.store import append
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, path, read
@@ -60,7 +60,7 @@ class BatchedLake:
 
     def write_transitions(self) -> None:
         """Write the last batch of bronze to transitions."""
-        with transitions.written(self.spark, self.root, TOPIC, self.batch):
+        with silver.written_transitions(self.spark, self.root, TOPIC, self.batch):
             pass
 
     def write_bronze(self, values: list[bytes], at_ms: int) -> None:
@@ -72,7 +72,7 @@ class BatchedLake:
             for n, value in enumerate(values)
         ]
         rows_frame = self.spark.createDataFrame(rows, BRONZE.schema)
-        append(rows_frame, self.root, BRONZE, transitions.STREAM, self.batch)
+        append(rows_frame, self.root, BRONZE, silver.EVENTS_STREAM, self.batch)
 
     def maintain(self, *options: str) -> Result:
         return run_command(self.spark, "spark", "maintain", "--lake", self.root, *options)

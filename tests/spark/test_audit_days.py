@@ -18,9 +18,9 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit import period
 from ringfaust.spark.audit.balance import ClosedDays, kept
-from ringfaust.spark.audit.days import DayVerdict, LakeDays
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.period import PeriodReader, start_of
+from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
 from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
 from ringfaust.spark.lake.tables import path
 from tests.spark.audit_history import QUEUES, SCHEMA, WORKER

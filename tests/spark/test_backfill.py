@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.spark.backfill.command import BackfillRequest, backfill, plan
+from ringfaust.spark.backfill.command import BackfillRequest, Format, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping
-from ringfaust.spark.backfill.source import Format
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic

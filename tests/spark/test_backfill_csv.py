@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.backfill import csv_source, mapping
-from ringfaust.spark.backfill.columns import FAULT, TEXT
-from ringfaust.spark.backfill.csv_source import CsvReader
+from ringfaust.spark.backfill.command import Format, read_source
+from ringfaust.spark.backfill.csv_source import csv_rows
 from ringfaust.spark.backfill.errors import CannotBackfill
-from ringfaust.spark.backfill.mapping import RowMapping, map_rows
-from ringfaust.spark.backfill.source import Format, read_source
+from ringfaust.spark.backfill.mapping import FAULT, TEXT, RowMapping, map_rows
 
 
 def mapped(spark: SparkSession, path: Path) -> tuple[list[dict[str, object]], list[str]]:
@@ -138,7 +137,7 @@ def test_refused_rows_do_not_wait_for_the_end_of_their_file(
 ) -> None:
     monkeypatch.setattr(csv_source, "_BLOCK_BYTES", 100)
     content = b"a,b\n" + b"1,2,3\n4,5\n" * 100
-    batches = list(CsvReader(("a", "b")).rows(lines_of(content, 7)))
+    batches = list(csv_rows(("a", "b"), lines_of(content, 7)))
     assert sum(batch.num_rows for batch in batches) == 200
     assert max(batch.num_rows for batch in batches) < 50
 
@@ -222,7 +221,7 @@ def test_each_file_is_read_or_refused(content: bytes, piece: int) -> None:
 
 def read(names: tuple[str, ...], content: bytes, piece: int) -> list[dict[str, Any]]:
     """Read a file whose lines come in batches of some lines."""
-    batches = CsvReader(names).rows(lines_of(content, piece))
+    batches = csv_rows(names, lines_of(content, piece))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ringfaust.config import QueuesConfig
-from ringfaust.spark.backfill.check import RowChecker, _MappedRow, choose_partition
+from ringfaust.spark.backfill.check import Row, check_batches, choose_partition
 from ringfaust.spark.backfill.target import Target
 
 TARGET = Target(
@@ -16,18 +16,18 @@ TARGET = Target(
 
 def checked(*rows: tuple[bytes | None, bytes]) -> list[int]:
     """The partitions of rows with these keys and values."""
-    mapped = [_MappedRow(-1, 0, "t", -1, key, value, [], None, None, None) for key, value in rows]
+    mapped = [Row(-1, 0, "t", -1, key, value, [], None) for key, value in rows]
     kinds = {"timestamp_ms": pa.int64(), "what": pa.string(), "fault": pa.string()}
     batch = pa.RecordBatch.from_pydict(
         {
             name: pa.array(column, kinds.get(name))
-            for name, column in zip(_MappedRow._fields, zip(*mapped, strict=True), strict=True)
+            for name, column in zip(Row._fields, zip(*mapped, strict=True), strict=True)
         }
     )
     queues = QueuesConfig.model_validate(
         {"routes": [{"topic": "t", "queue": "q"}], "queues": {"q": {}}}
     )
-    (result,) = RowChecker({"t": TARGET}, queues, 0).batches([batch])
+    (result,) = check_batches({"t": TARGET}, queues, 0, [batch])
     return list(result.column("partition").to_pylist())
 
 

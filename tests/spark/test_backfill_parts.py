@@ -13,7 +13,7 @@ from rich.console import Console
 from ringfaust.spark.backfill.command import _numbered, read_options
 from ringfaust.spark.backfill.errors import CannotBackfill, read_choice
 from ringfaust.spark.backfill.estimate import QueueEstimate
-from ringfaust.spark.backfill.profile import JobProfile
+from ringfaust.spark.backfill.job import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
 from ringfaust.spark.options import BackfillOptions

@@ -27,8 +27,7 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import comments, gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
-from ringfaust.spark.lake.queries import GoldQueries
-from ringfaust.spark.lake.store import LakeError, LakeProgress
+from ringfaust.spark.lake.store import GoldQueries, LakeError, LakeProgress
 from ringfaust.spark.lake.tables import MESSAGES, TABLES, path, read
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS
 from ringfaust.spark.lake.with_duckdb import open_duckdb

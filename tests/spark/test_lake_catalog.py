@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.errors import BadSetting
-from ringfaust.spark.lake import catalog, gold
-from ringfaust.spark.lake.queries import GoldQueries
-from ringfaust.spark.lake.store import LakeError
+from ringfaust.spark.lake import command, gold
+from ringfaust.spark.lake.store import GoldQueries, LakeError
 from ringfaust.spark.lake.tables import TABLES
 from ringfaust.spark.lake.views import VIEWS
 from tests.spark.batched_lake import BatchedLake
@@ -33,7 +32,7 @@ def test_the_tables_are_registered_in_a_schema(spark: SparkSession, tmp_path: Pa
     gold.catch_up(lake.spark, lake.root, 0)
     schema = f"rings_{uuid.uuid4().hex[:6]}"
     for _ in range(2):  # as at each start
-        catalog.register(lake.spark, lake.root, schema)
+        command.register(lake.spark, lake.root, schema)
     for name in (*TABLES, *VIEWS):
         assert _registered(lake, schema, name) == lake.rows(name), name
     gold.close(GoldQueries(lake.spark, lake.root), 0)
@@ -43,10 +42,10 @@ def test_the_tables_are_registered_in_a_schema(spark: SparkSession, tmp_path: Pa
     with pytest.raises(
         LakeError, match=rf"cannot register {schema}\.bronze, which is the table at"
     ):
-        catalog.register(lake.spark, str(tmp_path / "copied"), schema)
+        command.register(lake.spark, str(tmp_path / "copied"), schema)
 
 
 @pytest.mark.parametrize("name", ["", "a.b.c", "rings; DROP TABLE x", "my-rings", "rings."])
 def test_a_name_that_is_no_schema_is_refused(name: str) -> None:
     with pytest.raises(BadSetting, match=r"use SCHEMA or CATALOG.SCHEMA, such as main.rings"):
-        catalog.check_schema(name)
+        command.check_schema(name)

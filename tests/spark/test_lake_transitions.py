@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.lake import store, transitions
+from ringfaust.spark.lake import silver, store
 from ringfaust.spark.lake.store import append, compact
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS, path, read
@@ -50,7 +50,7 @@ class Lake:
         append(self.spark.createDataFrame(rows, BRONZE.schema), self.root, BRONZE, "events", batch)
 
     def write(self, batch: int) -> None:
-        with transitions.written(self.spark, self.root, TOPIC, batch):
+        with silver.written_transitions(self.spark, self.root, TOPIC, batch):
             pass
 
     def rows(self, table: str = "transitions") -> Counter[Any]:
@@ -143,7 +143,7 @@ def test_a_lake_of_an_older_version_gets_the_new_columns_and_continues(
         for n in range(3)
     ]
     with monkeypatch.context() as older:
-        older.setattr(transitions, "TRANSITIONS", old)
+        older.setattr(silver, "TRANSITIONS", old)
         lake.put(0, {0: [lines[0]]})
         lake.write(0)
     assert {*read(lake.spark, lake.root, "transitions").columns} == {*old.schema.names}

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.spark.lake import gold, queries, transitions
+from ringfaust.spark.lake import gold, silver, store
 from ringfaust.spark.lake.tables import LakeTable, path
 from tests.spark.batched_lake import BatchedLake
 from tests.spark.lake_history import LakeHistory
@@ -128,7 +128,7 @@ def test_silver_counts_a_batch_once_that_another_driver_has_written(
     def write() -> None:
         copied.write_transitions()
 
-    with _during_a_write(transitions, "transitions", tmp_path, write):
+    with _during_a_write(silver, "transitions", tmp_path, write):
         write()
     written = _rows(copied, "transitions") - before
     assert written.total() == len(history.lines)
@@ -154,7 +154,7 @@ def test_gold_counts_a_batch_once_that_another_driver_has_written(
     def write() -> None:
         gold.catch_up(copied.spark, copied.root, LAST)
 
-    with _during_a_write(queries, table, tmp_path, write):
+    with _during_a_write(store, table, tmp_path, write):
         write()
     assert {table: _rows(copied, table) for table in GOLD} == undisturbed
 
@@ -164,7 +164,7 @@ def test_gold_survives_an_optimize_between_its_read_and_its_commit(
 ) -> None:
     """One of each table in which the batch replaces rows: all, or those that are open."""
     copied, tables = stages[LAST].copy(tmp_path / "lake"), ("queues", "messages")
-    gold.close(queries.GoldQueries(copied.spark, copied.root), LAST - 1)
+    gold.close(store.GoldQueries(copied.spark, copied.root), LAST - 1)
 
     def optimize(table: str) -> None:
         files = DeltaTable(path(copied.root, table))
@@ -173,7 +173,7 @@ def test_gold_survives_an_optimize_between_its_read_and_its_commit(
     with ExitStack() as writes:
         for table in tables:
             interfere = partial(optimize, table)
-            writes.enter_context(_during_a_write(queries, table, tmp_path, interfere))
+            writes.enter_context(_during_a_write(store, table, tmp_path, interfere))
         gold.catch_up(copied.spark, copied.root, LAST)
     for table in tables:
         found = _rows(copied, table)

@@ -20,7 +20,7 @@ from ringfaust.spark.lake import gold
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.tables import TRANSITIONS, path, read
 from ringfaust.spark.maintain import retention
-from ringfaust.spark.maintain.clustering import cluster
+from ringfaust.spark.maintain.command import cluster
 from ringfaust.spark.rewind import contents
 from ringfaust.spark.rewind.moment import AtTime
 from tests.spark.batched_lake import TOPIC, WORKER, BatchedLake, close_day

@@ -14,8 +14,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 
 from ringfaust.core.model import COUNTS
-from ringfaust.spark.lake import counts, gold
-from ringfaust.spark.lake.queries import GoldQueries
+from ringfaust.spark.lake import gold
+from ringfaust.spark.lake.store import GoldQueries
 from ringfaust.spark.lake.tables import path, read
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import TruncatedHistory, UnknownQueue, read_contents
@@ -38,7 +38,7 @@ def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
     Each closing is interrupted before its last table, and done again.
     """
     interrupted = set()
-    write = counts.write
+    write = gold.write_counts
 
     def fail_once(queries: GoldQueries, batch: int) -> None:
         if batch not in interrupted:
@@ -46,7 +46,7 @@ def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
             raise RuntimeError("power cut")
         write(queries, batch)
 
-    with patch.object(counts, "write", fail_once):
+    with patch.object(gold, "write_counts", fail_once):
         for start, end in pairwise((*STARTS, DAYS * A_DAY)):
             batches = recorded.batches[start:end]
             values = ["\n".join(lines).encode() for lines in batches if lines]

@@ -16,7 +16,6 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.processor.processor import ProcessorConfig
 from ringfaust.protocol.records import InRecord
 from ringfaust.protocol.routes import Route
-from ringfaust.spark.columns import IN_COLUMNS, read_records
 from ringfaust.spark.ring.micro_batch import (
     BatchRules,
     JobStart,
@@ -24,6 +23,7 @@ from ringfaust.spark.ring.micro_batch import (
     OperatorConfig,
     needed_starts,
 )
+from ringfaust.spark.ring.operator import IN_COLUMNS, read_records
 from ringfaust.spark.ring.pages import PagedMap
 from tests.spark.test_ring_pages import MemoryPages
 

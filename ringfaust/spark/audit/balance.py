@@ -83,11 +83,7 @@ class ClosedDays:
         return [date.fromisoformat(str(number)) for number in sorted(self._folder.numbers())]
 
     def save(self, day: date, balance: Balance, opening: Balance | None) -> Balance:
-        """Close a day.
-
-        Returns:
-            The balance, as it is stored.
-        """
+        """Close a day. Returns the balance, as it is stored."""
         for name in _FRAMES:
             frame: DataFrame = getattr(balance.frames, name)
             frame.coalesce(_FILES).write.mode("overwrite").parquet(self._path(day, name))
@@ -103,7 +99,7 @@ class ClosedDays:
             digest = self._read(opening.day)["digest"]
             about["opening"] = {"day": str(opening.day), "digest": digest}
         about["digest"] = _text_digest(about)
-        self._folder.write_text(_number(day), json.dumps(about, indent=1))
+        self._folder.write_text(f"{day:%Y%m%d}", json.dumps(about, indent=1))
         return replace(balance, frames=frames, day=day)
 
     def read_to(self) -> TopicPositions:
@@ -137,13 +133,9 @@ class ClosedDays:
         return Balance(frames, _positions(about), about["since_ms"], day, about["faults"])
 
     def _read(self, day: date) -> dict[str, Any]:
-        """The file of a closed day.
-
-        Raises:
-            CannotAudit: it is missing or was changed.
-        """
+        """The file of a closed day."""
         try:
-            text = self._folder.read_text(_number(day))
+            text = self._folder.read_text(f"{day:%Y%m%d}")
             if text is None:
                 raise self._unusable(day, "is missing")
             about = json.loads(text)
@@ -164,7 +156,7 @@ class ClosedDays:
         return Frames(**{name: self._spark.read.parquet(self._path(day, name)) for name in _FRAMES})
 
     def _path(self, day: date, name: str) -> str:
-        return f"{self._root}/balances/{_number(day)}/{name}"
+        return f"{self._root}/balances/{day:%Y%m%d}/{name}"
 
 
 _FRAMES = [each.name for each in fields(Frames)]
@@ -177,10 +169,6 @@ def _positions(about: dict[str, Any]) -> TopicPositions:
         topic: {int(partition): offset for partition, offset in of.items()}
         for topic, of in about["next"].items()
     }
-
-
-def _number(day: date) -> str:
-    return f"{day:%Y%m%d}"
 
 
 def _digests(frames: Frames) -> dict[str, str]:

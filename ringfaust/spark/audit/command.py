@@ -1,22 +1,41 @@
-"""`ringfaust spark audit`: once, or at an interval."""
+"""`ringfaust spark audit`: once, or at an interval, with its output."""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.spark.audit.balance import Balance
-from ringfaust.spark.audit.days import LakeDays, last_end
-from ringfaust.spark.audit.output import VerdictOutput
-from ringfaust.spark.audit.rounds import audit, audit_offsets, audit_round, spark_errors
-from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.audit.report.page import write_report
+from ringfaust.spark.audit.rounds import (
+    DayVerdict,
+    LakeDays,
+    audit,
+    audit_offsets,
+    audit_round,
+    last_end,
+    spark_errors,
+)
+from ringfaust.spark.audit.show import (
+    DAY_HEADING,
+    day_lines,
+    day_row,
+    json_lines,
+    print_findings,
+    print_verdict,
+)
+from ringfaust.spark.audit.verdict import AuditRequest, Verdict
 from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -27,10 +46,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
-    """Audit and print the result.
-
-    Returns:
-        The exit status: 0 if every round and day balanced, else 1.
+    """Audit and print the result. The exit status is 0 if every round and day balanced, else 1.
 
     Raises:
         CannotAudit: the topics, the lake or a balance cannot be read.
@@ -44,13 +60,20 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
         status.update("starting Spark")
         spark = open_session("ringfaust audit", options.master)
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
-        job = _Job(spark, request, options.lake, output)
+        opening: Balance | None = None
         try:
-            opening = job.opening(since)
-            if every_s is None:
-                opening = job.close_days(opening, end_ms, show_last=options.until is not None)
+            if options.lake is not None:
+                output.begin("reading the balance of the last closed day")
+                with spark_errors():
+                    offsets = audit_offsets(spark, request, options.lake)
+                    days = LakeDays(spark, request, options.lake, offsets)
+                    opening = days.opening(since)
+                output.earlier_faults(opening)
+                if every_s is None:
+                    show_last = options.until is not None
+                    opening = _close_days(days, output, opening, end_ms, show_last=show_last)
             if options.until is None:
-                job.repeat(opening, every_s, stop)
+                _repeat(spark, request, options.lake, output, opening, every_s=every_s, stop=stop)
         except KeyboardInterrupt:
             pass
         finally:
@@ -58,75 +81,53 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     return 0 if output.balanced else 1
 
 
-@dataclass(slots=True)
-class _Job:
-    """The audits of one command."""
+def _close_days(
+    days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
+) -> Balance | None:
+    """Close the days that have ended by a time; the balance of the last one."""
+    with spark_errors():
+        open_days = days.open_days(opening, end_ms)
+        if open_days:
+            days.require_complete(end_ms)
+        last = None
+        output.begin_days(open_days)
+        for last in days.close(open_days, opening):
+            output.day(last)
+        if show_last:
+            output.last_day(last, opening)
+    return last.closing if last else opening
 
-    spark: SparkSession
-    request: AuditRequest
-    lake: str | None
-    output: VerdictOutput
-    days: LakeDays | None = None
 
-    def opening(self, since: date | None) -> Balance | None:
-        """The balance to begin with."""
-        if self.lake is None:
-            return None
-        self.output.begin("reading the balance of the last closed day")
-        with spark_errors():
-            offsets = audit_offsets(self.spark, self.request, self.lake)
-            self.days = LakeDays(self.spark, self.request, self.lake, offsets)
-            opening = self.days.opening(since)
-        self.output.earlier_faults(opening)
-        return opening
-
-    def close_days(
-        self, opening: Balance | None, end_ms: int, *, show_last: bool
-    ) -> Balance | None:
-        """Close the days that have ended by a time; the balance of the last one."""
-        if self.days is None:
-            return opening
-        with spark_errors():
-            days = self.days.open_days(opening, end_ms)
-            if days:
-                self.days.require_complete(end_ms)
-            last = None
-            self.output.begin_days(days)
-            for last in self.days.close(days, opening):
-                self.output.day(last)
-            if show_last:
-                self.output.last_day(last, opening)
-        return last.closing if last else opening
-
-    def repeat(
-        self, opening: Balance | None, every_s: int | None, stop: Callable[[], bool]
-    ) -> None:
-        """Audit what is there now, once or at an interval."""
-        while not stop():
-            began = time.monotonic()
-            self.output.begin("auditing what is new" if opening else "auditing everything")
-            if every_s is None:
-                verdict = audit(self.spark, self.request, self.lake, opening)
-            else:
-                verdict, opening = audit_round(self.spark, self.request, self.lake, opening)
-            self.output.verdict(verdict)
-            if every_s is None:
-                break
-            self.output.begin("waiting for the next round")
-            time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+def _repeat(
+    spark: SparkSession,
+    request: AuditRequest,
+    lake: str | None,
+    output: VerdictOutput,
+    opening: Balance | None,
+    *,
+    every_s: int | None,
+    stop: Callable[[], bool],
+) -> None:
+    """Audit what is there now, once or at an interval."""
+    while not stop():
+        began = time.monotonic()
+        output.begin("auditing what is new" if opening else "auditing everything")
+        if every_s is None:
+            output.verdict(audit(spark, request, lake, opening))
+            break
+        verdict, opening = audit_round(spark, request, lake, opening)
+        output.verdict(verdict)
+        output.begin("waiting for the next round")
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
 def _days(options: AuditOptions) -> tuple[date | None, int]:
-    """The first day to audit, and the time by which the days to close have ended.
-
-    Raises:
-        BadSetting: a day is invalid, or there is no lake.
-    """
+    """The first day to audit, and the time by which the days to close have ended."""
     since, until = _day("since", options.since), _day("until", options.until)
-    for field in ("until", "since"):
-        text = getattr(options, field)
+    for name in ("until", "since"):
+        text = getattr(options, name)
         if text and options.lake is None:
-            raise BadSetting(field, text, "only a lake keeps closed days: add --lake PATH")
+            raise BadSetting(name, text, "only a lake keeps closed days: add --lake PATH")
     if options.until and options.every:
         raise BadSetting("until", options.until, "has no use with --every, which audits today")
     if since and until and since >= until:
@@ -147,3 +148,98 @@ def _length(field: str, text: str) -> int:
     if not found:
         raise BadSetting(field, text, "use a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+@dataclass(slots=True)
+class VerdictOutput:
+    """What the audit says on standard output, as tables or lines of JSON."""
+
+    application: str
+    status: Status
+    report: Path | None
+    """Folder for the report of the last verdict."""
+    as_json: bool
+    balanced: bool = True
+    """Whether all accounts balanced so far."""
+    _console: Terminal = field(default_factory=Terminal)
+    _began: float = 0.0
+    _days: Sequence[date] = ()
+
+    def begin(self, text: str) -> None:
+        """Show what is being done."""
+        self._began = time.monotonic()
+        self.status.update(text)
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Print a verdict, and write the report if one was asked for."""
+        self.balanced &= verdict.balanced
+        seconds = time.monotonic() - self._began
+        with self._printing():
+            if self.as_json:
+                _print_lines(json_lines(verdict, seconds))
+            else:
+                print_verdict(self._console, verdict, seconds)
+            if self.report:
+                page = write_report(self.report, self.application, verdict)
+                print(f"report: {page}", file=sys.stderr)
+
+    # --- closed days ------------------------------------------------------------------------------
+
+    def begin_days(self, days: Sequence[date]) -> None:
+        """Show which days are closed now."""
+        self._days = days
+        if days:
+            if not self.as_json:
+                with self._printing():
+                    self._console.print(DAY_HEADING, style="dim", highlight=False)
+            self._begin_day(0)
+
+    def day(self, found: DayVerdict) -> None:
+        """Print the verdict of a closed day: one line, and the findings."""
+        self.balanced &= found.verdict.balanced
+        seconds = time.monotonic() - self._began
+        with self._printing():
+            if self.as_json:
+                _print_lines(day_lines(found.day, found.verdict, seconds))
+            else:
+                style = None if found.verdict.balanced else "bold red"
+                row = day_row(found.day, found.verdict, seconds)
+                self._console.print(row, style=style, highlight=False)
+                print_findings(self._console, found.verdict)
+        self._begin_day(self._days.index(found.day) + 1)
+
+    def last_day(self, found: DayVerdict | None, opening: Balance | None) -> None:
+        """Print the accounts of the queues at the end of the last closed day."""
+        if found:
+            self.begin(f"counting the messages of {found.day}")
+            self.verdict(found.verdict)
+        elif not self.as_json:
+            last = f"{opening.day} is the last" if opening else "there is none with events"
+            with self._printing():
+                self._console.print(f"There is no day to close: {last}.", highlight=False)
+
+    def earlier_faults(self, opening: Balance | None) -> None:
+        """Print which days that were closed before have faults."""
+        if opening and opening.faults and not self.as_json:
+            days = ", ".join(opening.faults)
+            text = f"Closed before with faults: {days}. Use --since to audit a day again."
+            with self._printing():
+                self._console.print(text, style="bold red", highlight=False)
+
+    @contextmanager
+    def _printing(self) -> Iterator[None]:
+        """Take the progress off the terminal. While it is shown, it takes what is printed."""
+        self.status.stop()
+        try:
+            yield
+        finally:
+            self.status.start()
+
+    def _begin_day(self, number: int) -> None:
+        if number < len(self._days):
+            self.begin(f"auditing {self._days[number]}, day {number + 1} of {len(self._days)}")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)

@@ -74,10 +74,10 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
     )  # fmt: skip
     by_source = Window.partitionBy("source")
     sourced = F.col("source").isNotNull() & F.col("sequence").isNull()
-    for name in ("partition", "queue", "sequence", "id"):
+    names = ("partition", "queue", "sequence", "id")
+    for name in names:
         known = F.max(F.when(numbered, F.col(name))).over(by_source)
         found = found.withColumn(f"{name}_", F.when(sourced, known).otherwise(F.col(name)))
-    names = ("partition", "queue", "sequence", "id")
     found = found.drop(*names).withColumnsRenamed({f"{name}_": name for name in names})
     rank = severity()
     # A finding without message and source is merged with no other.

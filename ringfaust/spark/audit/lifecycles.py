@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from ringfaust.protocol.lifecycle import ABOUT_MESSAGES, ENDED, ENTRY_EVENTS, WITHOUT_STEP
 from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import Kind, finding, or_none
-from ringfaust.spark.lines import is_refusal, number_generations
-from ringfaust.spark.message_states import IS_LEGAL, STATE_AFTER
+from ringfaust.spark.lines import IS_LEGAL, REFUSAL, STATE_AFTER, number_generations
 
 CARRIED = -1
 """`nth` of a line from an earlier period, which has checked and counted it."""
@@ -38,7 +37,7 @@ def trace(lines: DataFrame, opening: Balance | None = None) -> DataFrame:
         earlier periods).
     """
     good = number_generations(lines.drop("raw"), "partition", "queue").drop("generations")
-    about = F.col("event").isin(*ABOUT_MESSAGES) & ~is_refusal()
+    about = F.col("event").isin(*ABOUT_MESSAGES) & ~F.expr(REFUSAL)
     good = good.withColumns({
         "about": about, "spot": F.coalesce("sequence", "step"), "scope": F.coalesce("queue", "by"),
     })  # fmt: skip
@@ -83,7 +82,7 @@ def _is_damaged() -> Column:
     nameless = F.col("event").isin(*ABOUT_MESSAGES) & (
         F.col("queue").isNull() | F.col("sequence").isNull()
     )
-    nameless = nameless & ~(is_refusal() & F.col("reason").isin("limit", "too_large"))
+    nameless = nameless & ~(F.expr(REFUSAL) & F.col("reason").isin("limit", "too_large"))
     return F.col("step").isNull() | F.col("event").isNull() | F.col("by").isNull() | nameless
 
 
@@ -120,22 +119,23 @@ def line_position(events_topic: str) -> Column:
 
 def damaged(events: DataFrame, events_topic: str) -> DataFrame:
     """Findings: records of the events topic with damaged lines."""
-    bad = events.filter("nth = 0").groupBy("partition", "offset").agg(
-        F.count("*").alias("count"), F.min("line").alias("line_first")
-    )  # fmt: skip
     said = "%d of its lines are damaged, the first is line %d (counted from 0)"
-    text = F.format_string(said, "count", "line_first")
-    return finding(bad, Kind.DAMAGED, text, record=line_position(events_topic))
+    return _bad_records(events.filter("nth = 0"), Kind.DAMAGED, said, "line", events_topic)
 
 
 def repeated(events: DataFrame, events_topic: str) -> DataFrame:
     """Findings: records of the events topic with exact copies of earlier lines."""
-    again = events.filter("nth > 1").groupBy("partition", "offset").agg(
-        F.count("*").alias("count"), F.min("step").alias("step")
-    )  # fmt: skip
     said = "%d of its lines are copies of earlier lines, the first is of step %d"
-    text = F.format_string(said, "count", "step")
-    return finding(again, Kind.DOUBLED, text, record=line_position(events_topic))
+    return _bad_records(events.filter("nth > 1"), Kind.DOUBLED, said, "step", events_topic)
+
+
+def _bad_records(bad: DataFrame, kind: Kind, said: str, number: str, topic: str) -> DataFrame:
+    """Findings: the records of these lines, with their count and the lowest `number` of them."""
+    found = bad.groupBy("partition", "offset").agg(
+        F.count("*").alias("count"), F.min(number).alias("lowest")
+    )
+    text = F.format_string(said, "count", "lowest")
+    return finding(found, kind, text, record=line_position(topic))
 
 
 def open_lines(events: DataFrame, lines: DataFrame, undecided: DataFrame) -> DataFrame:
@@ -196,8 +196,7 @@ def _has_step() -> Column:
 def input_gaps(events: DataFrame, lines: DataFrame) -> list[str]:
     """Offsets that workers reported as gone before they were processed (R112).
 
-    Returns:
-        Each as `topic/partition/first-last`; without `last` if nobody knows where the log ended.
+    Each is `topic/partition/first-last`; without `last` if nobody knows where the log ended.
     """
     if events.filter("event = 'gap'").isEmpty():  # as mostly; then nothing is read again
         return []

@@ -17,13 +17,11 @@ from ringfaust.spark.audit.balance import Balance, joined
 from ringfaust.spark.audit.findings import Kind, finding, or_none
 from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.sources import UNDECODABLE, position
-from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.lines import REFUSAL
 
 _COMPARED_FIELDS = {
     Role.DISPATCHED: ("queue", "sequence", "id", "source", "consumer", "attempt", "handovers"),
-    Role.EVICTED: (
-        "id", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "time_ms",
-    ),
+    Role.EVICTED: ("id", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "time_ms"),
     Role.DEAD: ("id", "reason", "consumer", "text", "time_ms"),
     UNDECODABLE: ("reason", "text", "time_ms"),
 }  # fmt: skip
@@ -72,7 +70,7 @@ def _summary() -> Column:
 def expected(events: DataFrame) -> DataFrame:
     """The output records that the events of a period require."""
     event = F.col("event")
-    refused = events.filter(is_refusal() & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
+    refused = events.filter(F.expr(REFUSAL) & (F.col("nth") == 1)).withColumn("sequence", F.lit(0))
     of_messages = message_events(events).filter(
         event.isin("dispatched", "evicted", "expired", "dead")
     )

@@ -47,10 +47,7 @@ async def offsets_at(
 ) -> dict[tuple[str, int], int]:
     """By topic and partition: the first offset whose record is not older than a time, or the end.
 
-    Args:
-        worker: brokers.
-        topics: existing topics.
-        time_ms: ms since 1970.
+    The topics exist, and the time is in ms since 1970.
 
     Raises:
         CannotAudit: no broker answers the question.

@@ -19,14 +19,14 @@ from ringfaust.spark.audit.sources import (
     UNDECODABLE,
     AuditData,
     checkpoint,
-    empty_digest,
+    digest_of,
     inputs_of,
     last_read,
     parts_of,
     position,
     positions,
 )
-from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.lines import REFUSAL
 
 _BEGINS = "topic string, partition int, begin long, floor long, end long"
 """The first record that must be there, the first that no earlier period has read, and for a removed
@@ -137,7 +137,7 @@ class OutcomeChecker:
         )
         # A send that was refused as queue_full or too_large has a dead line as well, which is the
         # one to count: it is also there if a commit sent the message.
-        refused = lines.filter(is_refusal()).select(*kept)
+        refused = lines.filter(F.expr(REFUSAL)).select(*kept)
         nowhere = lines.filter(event == "unrouted").select(*kept)
         has_dead_record = F.col("reason").isin("queue_full", "too_large") & (event == "refused")
         turned_away = self._by_origin(
@@ -332,7 +332,7 @@ class OutcomeChecker:
         """Drop evicted records whose queue is configured to omit the payload (R6)."""
         form = (
             F.when(F.col("role") != str(Role.EVICTED), None)
-            .when(F.col("digest") == empty_digest(), "none")
+            .when(F.col("digest") == digest_of(), "none")
             .when(F.col("digest") == F.col("was_reference"), "reference")
         )
         other = other.withColumn("form", form)

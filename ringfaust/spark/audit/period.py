@@ -7,7 +7,7 @@ period end: they name the last record that was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,7 +17,6 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions, joined
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.sources import (
-    OUTPUTS,
     AuditData,
     checkpoint,
     inputs_of,
@@ -31,6 +30,7 @@ from ringfaust.spark.audit.sources import (
 )
 from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.kafka import read_topics
+from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import read_if_any
 
 _EARLIEST, _LATEST = -2, -1
@@ -233,14 +233,15 @@ def _before(until_ms: int) -> Column:
 def in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
     """Rows of these offsets, by topic and partition, each before the second one.
 
-    As SQL, whose parser turns a long chain of conditions into a balanced tree.
+    As SQL, whose parser turns a long chain of conditions into a balanced tree. Names of topics
+    contain no quotes.
     """
-    return _any_of(
-        f"(topic = {_quoted(topic)} AND partition = {partition}"
-        f" AND offset >= {start} AND offset < {end})"
+    texts = [
+        f"(topic = '{topic}' AND partition = {partition} AND offset >= {start} AND offset < {end})"
         for topic, of in ranges.items()
         for partition, (start, end) in of.items()
-    )
+    ]
+    return F.expr(" OR ".join(texts))
 
 
 def _from_positions(starts: TopicPositions) -> Column:
@@ -248,17 +249,9 @@ def _from_positions(starts: TopicPositions) -> Column:
     texts = []
     for topic, of in starts.items():
         known = ", ".join(map(str, of)) or "-1"
-        texts.append(f"(topic = {_quoted(topic)} AND partition NOT IN ({known}))")
+        texts.append(f"(topic = '{topic}' AND partition NOT IN ({known}))")
         texts += [
-            f"(topic = {_quoted(topic)} AND partition = {partition} AND offset >= {start})"
+            f"(topic = '{topic}' AND partition = {partition} AND offset >= {start})"
             for partition, start in of.items()
         ]
-    return _any_of(texts)
-
-
-def _any_of(texts: Iterable[str]) -> Column:
     return F.expr(" OR ".join(texts))
-
-
-def _quoted(topic: str) -> str:
-    return f"'{topic}'"  # names of topics contain no quotes

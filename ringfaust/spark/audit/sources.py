@@ -18,9 +18,9 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import Balance, TopicPositions
 from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.kafka import without_attributes
+from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lines import read_lines
 
-OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 UNDECODABLE = "undecodable"
 """Used as a role for records of the dead topic that are no message of any queue."""
 
@@ -89,8 +89,8 @@ def read_inputs(records: DataFrame) -> DataFrame:
     """Read records of the producers' topics."""
     return records.select(
         "topic", "partition", "offset", position().alias("source"),
-        _digest(F.col("key"), F.col("value"), _foreign(_headers())).alias("digest"),
-        _digest(F.col("key"), None, None).alias("reference"),
+        digest_of(F.col("key"), F.col("value"), _foreign(_headers())).alias("digest"),
+        digest_of(F.col("key")).alias("reference"),
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
     role = F.create_map(*[F.lit(part) for r in OUTPUTS for part in (worker.topic(r), str(r))])
     # An undecodable record keeps the producer's headers, so only the last header identifies it.
     is_unreadable = (role[F.col("topic")] == str(Role.DEAD)) & (F.col("last") == h.TIME_MS)
-    digest = _digest(F.col("key"), F.col("value"), F.col("foreign"))
+    digest = digest_of(F.col("key"), F.col("value"), F.col("foreign"))
     names = {field: h.PREFIX + field.replace("_", "-") for field in _FIELDS}
     texts = [F.col("ours")[name].cast("string").alias(field) for field, name in names.items()]
     ours_text = F.transform(
@@ -147,7 +147,7 @@ def read_outputs(records: DataFrame, worker: WorkerConfig) -> DataFrame:
         F.when(is_unreadable, UNDECODABLE).otherwise(role[F.col("topic")]).alias("role"),
         "topic", "partition", "offset", "timestamp", digest.alias("digest"),
         F.xxhash64(digest, F.array_sort(ours_text)).alias("content"),
-        (F.col("ours")[h.UNDECODABLE_CONTENT].isNotNull() & (digest == empty_digest())).alias(
+        (F.col("ours")[h.UNDECODABLE_CONTENT].isNotNull() & (digest == digest_of())).alias(
             "stand_in"
         ),
         *texts, F.lit(False).alias("late"),
@@ -210,14 +210,14 @@ def _foreign(headers: Column) -> Column:
     )
 
 
-def _digest(key: Column | None, value: Column | None, foreign: Column | None) -> Column:
-    """The digest of a payload. Spark's hash ignores nulls, so they are hashed as flags."""
+def digest_of(
+    key: Column | None = None, value: Column | None = None, foreign: Column | None = None
+) -> Column:
+    """The digest of a payload: of key, value and headers that are passed on, if there are any.
+
+    Spark's hash ignores nulls, so they are hashed as flags.
+    """
     none = F.lit(None).cast("binary")
     key, value = none if key is None else key, none if value is None else value
     foreign = F.array().cast("array<string>") if foreign is None else foreign
     return F.xxhash64(key.isNull(), key, value.isNull(), value, foreign)
-
-
-def empty_digest() -> Column:
-    """The digest of a record without key, value and headers."""
-    return _digest(None, None, None)

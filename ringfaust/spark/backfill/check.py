@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,21 +19,33 @@ from ringfaust.protocol.undecodable import refuse_oversized
 from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.target import Target
 
-MAPPED = (
+CHECKED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "
-    "headers array<struct<name:string,value:binary>>, timestamp_ms long, what string, fault string"
+    "headers array<struct<name:string,value:binary>>, timestamp_ms long, what string, "
+    "fault string, queue string"
 )
-"""Columns of mapped rows. If `slice` and `partition` are -1, the key chooses the partition, and the
-slice is the partition. `what` and `fault`: kind and description of a fault; null without one."""
-CHECKED = f"{MAPPED}, queue string"
-"""Columns of checked rows."""
+"""Columns of checked rows: those of a `Row`, and the queue."""
+_CHECKED = pa.schema(
+    {
+        "slice": pa.int32(),
+        "partition": pa.int32(),
+        "what": pa.string(),
+        "fault": pa.string(),
+        "queue": pa.string(),
+    }
+)
+"""What the check says of a row."""
 
 _CREATE_TIME = 0
 _CACHED_KEYS = 100_000
 
 
-class _MappedRow(NamedTuple):
-    """A row of `MAPPED`."""
+class Row(NamedTuple):
+    """A mapped row.
+
+    If `slice` and `partition` are -1, the key chooses the partition, and the slice is the
+    partition. `what` and `fault`: kind and description of a fault; null without one.
+    """
 
     slice: int
     position: int
@@ -43,36 +55,19 @@ class _MappedRow(NamedTuple):
     value: bytes | None
     headers: list[dict[str, Any]] | None
     timestamp_ms: int | None
-    what: str | None
-    fault: str | None
-
-
-class _CheckedRow(NamedTuple):
-    """The result for one row."""
-
-    slice: int
-    partition: int
-    what: str | None
-    fault: str | None
-    queue: str | None = None
-
-
-_KINDS = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string())
-_CHECKED = pa.schema(zip(_CheckedRow._fields, _KINDS, strict=True))
+    what: str | None = None
+    fault: str | None = None
 
 
 def check_rows(
     mapped: DataFrame, targets: Mapping[str, Target], queues: QueuesConfig, now_ms: int
 ) -> DataFrame:
-    """Find the queue, the partition and any fault of each row.
+    """Find the queue, the partition and any fault of each row; the columns are `CHECKED`.
 
     `now_ms` is the time at which relative times in headers are read.
-
-    Returns:
-        Columns of `CHECKED`.
     """
-    checker = RowChecker(targets, queues, now_ms)
-    return mapped.select(*_MappedRow._fields).mapInArrow(checker.batches, CHECKED)
+    check = partial(check_batches, targets, queues, now_ms)
+    return mapped.select(*Row._fields).mapInArrow(check, CHECKED)
 
 
 def as_record(
@@ -97,72 +92,68 @@ def choose_partition(key: bytes, partitions: int) -> int:
     return partition_of(key, partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class RowChecker:
-    """Checks rows in a task; it is sent to the executors."""
+def check_batches(
+    targets: Mapping[str, Target],
+    queues: QueuesConfig,
+    now_ms: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Check batches of mapped rows; with the rest, a function for mapInArrow."""
+    catalog = queues.catalog()
 
-    targets: Mapping[str, Target]
-    queues: QueuesConfig
-    now_ms: int
+    @lru_cache(_CACHED_KEYS)
+    def declares(name: str) -> bool:
+        return catalog.declares(name) or catalog.address(name, {}) is not None
 
-    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Check batches of `MAPPED` rows; a function for mapInArrow."""
-        catalog = self.queues.catalog()
+    namers = {name: RouteTemplate(target.queue).queue_of for name, target in targets.items()}
+    for batch in batches:
+        found = [
+            _check(row, targets[row.topic], namers[row.topic], declares, now_ms)
+            for row in starmap(Row, read_rows([batch]))
+        ]
+        columns = _by_name(batch) | _by_name(make_batch(found, _CHECKED))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-        @lru_cache(_CACHED_KEYS)
-        def declares(name: str) -> bool:
-            return catalog.declares(name) or catalog.address(name, {}) is not None
 
-        namers = {
-            name: RouteTemplate(target.queue).queue_of for name, target in self.targets.items()
-        }
-        for batch in batches:
-            rows = map(_MappedRow._make, read_rows([batch]))
-            checked = make_batch([self._check(namers, declares, row) for row in rows], _CHECKED)
-            columns = _by_name(batch) | _by_name(checked)
-            yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-    def _check(
-        self,
-        namers: Mapping[str, Callable[[FetchedRecord], str]],
-        declares: Callable[[str], bool],
-        row: _MappedRow,
-    ) -> _CheckedRow:
-        target = self.targets[row.topic]
-        partition = row.partition
-        if partition < 0:
-            # Without a key any partition will do, as long as it is the same in every run.
-            if row.key is None:
-                partition = partition_of(row.value or b"", target.partitions)
-            else:
-                partition = choose_partition(row.key, target.partitions)
-        where = partition if row.slice < 0 else row.slice, partition
-        if row.fault is not None:
-            return _CheckedRow(*where, row.what, row.fault)
-        time_ms = row.timestamp_ms
-        if time_ms is not None and not target.earliest_ms <= time_ms <= target.latest_ms:
-            return _CheckedRow(
-                *where,
-                "timestamp",
-                f"{time_ms} ms since 1970: {row.topic} accepts times from {target.earliest_ms} to "
-                f"{target.latest_ms} (its message.timestamp.before.max.ms and after.max.ms)",
-            )
-        record = as_record(row.topic, self.now_ms, row.key, row.value, row.headers)
-        what = "queue"
-        try:
-            queue = namers[row.topic](record)
-            check_name(queue)
-            if not declares(queue):
-                raise ProtocolError(
-                    f"no queue or address {queue[:80]!r} is declared in queues.yaml"
-                )
-            what = "size"
-            refuse_oversized(record, target.max_record_bytes)
-            what = "header"
-            read_send(record, queue, "", self.now_ms)
-        except ProtocolError as error:
-            return _CheckedRow(*where, what, str(error))
-        return _CheckedRow(*where, None, None, queue)
+def _check(
+    row: Row,
+    target: Target,
+    queue_of: Callable[[FetchedRecord], str],
+    declares: Callable[[str], bool],
+    now_ms: int,
+) -> tuple[int, int, str | None, str | None, str | None]:
+    """The values of `_CHECKED` for a row."""
+    partition = row.partition
+    if partition < 0:
+        # Without a key any partition will do, as long as it is the same in every run.
+        if row.key is None:
+            partition = partition_of(row.value or b"", target.partitions)
+        else:
+            partition = choose_partition(row.key, target.partitions)
+    where = partition if row.slice < 0 else row.slice, partition
+    if row.fault is not None:
+        return *where, row.what, row.fault, None
+    time_ms = row.timestamp_ms
+    if time_ms is not None and not target.earliest_ms <= time_ms <= target.latest_ms:
+        fault = (
+            f"{time_ms} ms since 1970: {row.topic} accepts times from {target.earliest_ms} to "
+            f"{target.latest_ms} (its message.timestamp.before.max.ms and after.max.ms)"
+        )
+        return *where, "timestamp", fault, None
+    record = as_record(row.topic, now_ms, row.key, row.value, row.headers)
+    what = "queue"
+    try:
+        queue = queue_of(record)
+        check_name(queue)
+        if not declares(queue):
+            raise ProtocolError(f"no queue or address {queue[:80]!r} is declared in queues.yaml")
+        what = "size"
+        refuse_oversized(record, target.max_record_bytes)
+        what = "header"
+        read_send(record, queue, "", now_ms)
+    except ProtocolError as error:
+        return *where, what, str(error), None
+    return *where, None, None, queue
 
 
 def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:

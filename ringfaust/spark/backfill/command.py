@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from pyspark.storagelevel import StorageLevel
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill.check import check_rows
+from ringfaust.spark.backfill.csv_source import read_csv
 from ringfaust.spark.backfill.errors import (
     BadRows,
     CannotBackfill,
@@ -25,12 +27,17 @@ from ringfaust.spark.backfill.errors import (
     read_choice,
 )
 from ringfaust.spark.backfill.estimate import estimate
+from ringfaust.spark.backfill.job import Job, JobProfile, job_name, profile_rows, read_progress
+from ringfaust.spark.backfill.json_source import read_json
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
-from ringfaust.spark.backfill.profile import JobProfile, profile_rows
-from ringfaust.spark.backfill.progress import Job, job_name, read_progress
-from ringfaust.spark.backfill.run import WriteResult, write_job
-from ringfaust.spark.backfill.show import BackfillPlan, print_plan, print_result
-from ringfaust.spark.backfill.source import Format, read_source
+from ringfaust.spark.backfill.parquet_source import read_parquet
+from ringfaust.spark.backfill.show import (
+    BackfillPlan,
+    WriteResult,
+    print_plan,
+    print_result,
+    write_job,
+)
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.errors import SPARK_ERRORS
@@ -42,6 +49,39 @@ from ringfaust.times import wall_ms
 ORDER = ("timestamp_ms", "key", "value", "headers")
 """Order of the rows within a slice. Rows equal in all of these make equal records, so their order
 does not matter."""
+
+
+class Format(StrEnum):
+    """The format of a source."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    JSON = "json"
+    CSV = "csv"
+
+
+def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
+    """The rows of a file, folder, pattern or Delta table (also `PATH@v7`), their values unchanged.
+
+    A row that cannot be kept has the column `FAULT`; a row of JSON has its `LINE` as well.
+
+    Raises:
+        CannotBackfill: the source does not exist or cannot be read.
+    """
+    # Else `day=007` in the name of a folder would become 7.
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    try:
+        match kind:
+            case Format.PARQUET:
+                return read_parquet(spark, path)
+            case Format.JSON:
+                return read_json(spark, path)
+            case Format.CSV:
+                return read_csv(spark, path)
+            case Format.DELTA:
+                return spark.read.format("delta").load(path)
+    except SPARK_ERRORS as error:
+        raise CannotBackfill("SOURCE", f"{path!r} cannot be read: {first_line(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +121,7 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
-    """Run the backfill, or its dry run, in a session of its own and print the result.
-
-    Raises:
-        RingfaustError: see `read_options`, `backfill` and `plan`.
-    """
+    """Run the backfill, or its dry run, in a session of its own and print the result."""
     request = read_options(options)
     spark = open_session(f"{worker.application} backfill", options.master)
     try:
@@ -143,7 +179,11 @@ def backfill(
         ends = {part: count for part, (count, _) in found.slices.items()}
         progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
         if found.bad and request.options.skip_bad is not None:
-            _quarantine(checked, f"{request.options.skip_bad.rstrip('/')}/{job.name}")
+            bad = checked.where("fault is not null").select(
+                "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
+            )
+            folder = f"{request.options.skip_bad.rstrip('/')}/{job.name}"
+            bad.coalesce(1).write.mode("overwrite").parquet(folder)  # replaces an earlier run's
         if sum(ends.values()) == sum(progress.values()):
             return WriteResult(
                 job=job.name,
@@ -238,11 +278,3 @@ def _numbered(rows: DataFrame) -> DataFrame:
     """Number the rows of each slice from 1, in their order."""
     order = Window.partitionBy("salt", "slice").orderBy(*ORDER)
     return rows.withColumn("position", F.row_number().over(order).cast("long"))
-
-
-def _quarantine(checked: DataFrame, path: str) -> None:
-    """Write the bad rows, replacing those of an earlier run."""
-    bad = checked.where("fault is not null").select(
-        "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
-    )
-    bad.coalesce(1).write.mode("overwrite").parquet(path)

@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ringfaust.spark.arrow import make_batch
-from ringfaust.spark.backfill.columns import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
 from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.mapping import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
 from ringfaust.spark.vendor import from_arrow_schema
 
 _WHOLE_FILES = {
@@ -69,7 +69,7 @@ def read_csv(spark: SparkSession, path: str) -> DataFrame:
             raise CannotBackfill("SOURCE", f"{where}: {fault}")
     columns = [T.StructField(name, T.StringType()) for name in (*names, FAULT, *folders)]
     columns.append(T.StructField(TEXT, T.BinaryType()))
-    return lines.mapInArrow(CsvReader(tuple(names)).rows, T.StructType(columns))
+    return lines.mapInArrow(partial(csv_rows, names), T.StructType(columns))
 
 
 def _header_fault(names: Sequence[str], folders: Sequence[str]) -> str | None:
@@ -123,7 +123,10 @@ class _FileLines(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def _as_utf8(self, lines: bytes) -> bytes:
-        text = _ODD_BYTES.sub(_stand_in, lines.decode("utf-8", "surrogateescape"))
+        text = _ODD_BYTES.sub(
+            lambda odd: f"{_ODD}{odd[0].encode('utf-8', 'surrogateescape').hex()}.",
+            lines.decode("utf-8", "surrogateescape"),
+        )
         self.is_odd |= _ODD in text
         return text.encode()
 
@@ -162,82 +165,74 @@ class _FileLines(io.RawIOBase):
         return size
 
 
-@dataclass(frozen=True, slots=True)
-class CsvReader:
-    """Reads a file in a task; it is sent to the executors."""
+def csv_rows(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's file, given its lines; with names, a function for mapInArrow."""
+    lines = _FileLines(batches, _END + "," * (len(names) - 1))
+    if not lines.file:
+        return
+    refused: set[int] = set()
+    bad: dict[str, bytes] = {}
+    unclosed: list[CannotBackfill] = []  # what is raised in `refuse` would be lost
 
-    names: tuple[str, ...]
-
-    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, given its lines; a function for mapInArrow."""
-        lines = _FileLines(batches, _END + "," * (len(self.names) - 1))
-        if not lines.file:
-            return
-        refused: set[int] = set()
-        bad: dict[str, bytes] = {}
-        unclosed: list[CannotBackfill] = []  # what is raised in `refuse` would be lost
-
-        def refuse(row: Any) -> str:
-            refused.add(row.number)
-            where = f"row {row.number} of {lines.file}"
-            if _END in row.text:
-                unclosed.append(_unclosed(where, row.text))
-                return "skip"
-            about = f"{row.actual_columns} values for {row.expected_columns} columns: put a value "
-            about += "with a comma or a line break in quotes, and close each quote"
-            bad[f"{_shown(row.text)} ({where}): {about}"] = _restored(row.text)
+    def refuse(row: Any) -> str:
+        refused.add(row.number)
+        where = f"row {row.number} of {lines.file}"
+        if _END in row.text:
+            unclosed.append(_unclosed(where, row.text))
             return "skip"
+        about = f"{row.actual_columns} values for {row.expected_columns} columns: put a value "
+        about += "with a comma or a line break in quotes, and close each quote"
+        bad[f"{_shown(row.text)} ({where}): {about}"] = _restored(row.text)
+        return "skip"
 
-        numbers = (number for number in count(2) if number not in refused)
-        kinds = dict.fromkeys(self.names, pa.string())
-        try:
-            # In a file with one column, an empty line is a row with a missing value.
-            reader = lines.open(refuse, column_types=kinds, ignore_empty_lines=len(kinds) > 1)
-            for batch in reader:
-                is_last = batch.num_rows and batch.column(0)[-1].as_py() == _END
-                rows = batch.select(self.names).slice(0, batch.num_rows - bool(is_last))
-                numbered = list(islice(numbers, rows.num_rows))
-                faults = _row_faults(rows, numbered, lines)
-                texts = [_row_text(rows, at) if fault else None for at, fault in enumerate(faults)]
-                yield self._batch(rows.columns, faults, texts, lines)
-                yield self._bad_rows(bad, lines)
-        except pa.ArrowInvalid as error:
-            raise CannotBackfill(
-                "SOURCE",
-                f"{lines.file} cannot be read from row {next(numbers)} on: close each quote there; "
-                f"a row has at most {_BLOCK_BYTES >> 20} MiB ({error})",
-            ) from None
-        if unclosed:
-            raise unclosed[0]
-        yield self._bad_rows(bad, lines)
+    numbers = (number for number in count(2) if number not in refused)
+    kinds = dict.fromkeys(names, pa.string())
+    try:
+        # In a file with one column, an empty line is a row with a missing value.
+        reader = lines.open(refuse, column_types=kinds, ignore_empty_lines=len(kinds) > 1)
+        for batch in reader:
+            is_last = batch.num_rows and batch.column(0)[-1].as_py() == _END
+            rows = batch.select(names).slice(0, batch.num_rows - bool(is_last))
+            numbered = list(islice(numbers, rows.num_rows))
+            faults = _row_faults(rows, numbered, lines)
+            texts = [_row_text(rows, at) if fault else None for at, fault in enumerate(faults)]
+            yield _batch(names, rows.columns, faults, texts, lines)
+            yield _bad_rows(names, bad, lines)
+    except pa.ArrowInvalid as error:
+        raise CannotBackfill(
+            "SOURCE",
+            f"{lines.file} cannot be read from row {next(numbers)} on: close each quote there; "
+            f"a row has at most {_BLOCK_BYTES >> 20} MiB ({error})",
+        ) from None
+    if unclosed:
+        raise unclosed[0]
+    yield _bad_rows(names, bad, lines)
 
-    def _bad_rows(self, bad: dict[str, bytes], lines: _FileLines) -> pa.RecordBatch:
-        """The rows that Arrow refused since the last call, which do not wait for the end."""
-        nothing = [pa.nulls(len(bad), pa.string())] * len(self.names)
-        batch = self._batch(nothing, list(bad), list(bad.values()), lines)
-        bad.clear()
-        return batch
 
-    def _batch(
-        self,
-        values: Sequence[pa.Array],
-        faults: Sequence[str | None],
-        texts: Sequence[bytes | None],
-        lines: _FileLines,
-    ) -> pa.RecordBatch:
-        folders = [pa.array([value] * len(faults), pa.string()) for value in lines.folders.values()]
-        arrays = [*values, pa.array(faults, pa.string()), *folders, pa.array(texts, pa.binary())]
-        return pa.RecordBatch.from_arrays(arrays, [*self.names, FAULT, *lines.folders, TEXT])
+def _bad_rows(names: Sequence[str], bad: dict[str, bytes], lines: _FileLines) -> pa.RecordBatch:
+    """The rows that Arrow refused since the last call, which do not wait for the end."""
+    nothing = [pa.nulls(len(bad), pa.string())] * len(names)
+    batch = _batch(names, nothing, list(bad), list(bad.values()), lines)
+    bad.clear()
+    return batch
+
+
+def _batch(
+    names: Sequence[str],
+    values: Sequence[pa.Array],
+    faults: Sequence[str | None],
+    texts: Sequence[bytes | None],
+    lines: _FileLines,
+) -> pa.RecordBatch:
+    folders = [pa.array([value] * len(faults), pa.string()) for value in lines.folders.values()]
+    arrays = [*values, pa.array(faults, pa.string()), *folders, pa.array(texts, pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, [*names, FAULT, *lines.folders, TEXT])
 
 
 def _row_faults(
     rows: pa.RecordBatch, numbers: Sequence[int], lines: _FileLines
 ) -> list[str | None]:
-    """What is wrong with the values of each row.
-
-    Raises:
-        CannotBackfill: a value has no closing quote.
-    """
+    """What is wrong with the values of each row."""
     faults: list[str | None] = [None] * rows.num_rows
     suspects = range(rows.num_rows) if lines.is_odd else range(rows.num_rows)[-1:]
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -267,10 +262,6 @@ def _row_text(rows: pa.RecordBatch, at: int) -> bytes:
     values = [column[at].as_py() for column in rows.columns]
     python_csv.writer(out, lineterminator="").writerow(values)
     return _restored(out.getvalue())
-
-
-def _stand_in(odd: re.Match[str]) -> str:
-    return f"{_ODD}{odd[0].encode('utf-8', 'surrogateescape').hex()}."
 
 
 def _restored(text: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -51,57 +51,44 @@ def estimate(good: DataFrame, queues: QueuesConfig, now_ms: int) -> list[QueueEs
     """Replay the records of each queue in the order in which they would be written.
 
     They have no fault, and all are sent at `now_ms`. Time does not advance, so a message expires or
-    becomes due only if it already is at this time.
-
-    Returns:
-        One entry per queue, sorted by name.
+    becomes due only if it already is at this time. The queues are sorted by name.
     """
     ordered = (
         good.select(*_COLUMNS)
         .repartition("queue")
         .sortWithinPartitions("queue", "timestamp_ms", "key", "value", "headers")
     )
-    found = ordered.mapInArrow(_EstimateTask(queues, now_ms).batches, from_arrow_schema(_ESTIMATED))
+    replay = partial(_replay, queues, now_ms)
+    found = ordered.mapInArrow(replay, from_arrow_schema(_ESTIMATED))
     return sorted(QueueEstimate(*row) for row in found.collect())
 
 
-@dataclass(frozen=True, slots=True)
-class _EstimateTask:
-    """Replays records in a task; it is sent to the executors."""
+def _replay(
+    queues: QueuesConfig, now_ms: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Records sorted by queue → one row per queue; with the rest, a function for mapInArrow."""
+    by_queue = groupby(read_rows(batches), itemgetter(0))
+    found = [_estimate(name, rows, queues, now_ms) for name, rows in by_queue]
+    yield make_batch(found, _ESTIMATED)
 
-    queues: QueuesConfig
-    now_ms: int
 
-    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Records sorted by queue → one row per queue; a function for mapInArrow."""
-        by_queue = groupby(read_rows(batches), itemgetter(0))
-        yield make_batch([self._replayed(queue, rows) for queue, rows in by_queue], _ESTIMATED)
-
-    def _replayed(self, name: str, rows: Iterable[tuple[Any, ...]]) -> QueueEstimate:
-        """Send the records of a queue, which is in a partition of its own."""
-        durable = MemoryKeyValue()
-        state = State(ByteStore(durable), self.queues.catalog())
-        engine = Engine(state)
-        records = size_bytes = 0
-        for records, (_, key, value, pairs, _) in enumerate(rows, 1):
-            record = as_record("", self.now_ms, key, value, pairs)
-            send = read_send(record, name, f"-/0/{records}", self.now_ms)
-            size_bytes += send.size_bytes
-            engine.step(send._replace(payload=_NOTHING), self.now_ms)
-            if records % _COMMIT_RECORDS == 0:
-                durable.apply(encode_writes(state.writes()))
-                state.committed(_CACHE_BYTES)
-        queue = state.queue(name)
-        assert queue is not None
-        counts = queue.counts
-        return QueueEstimate(
-            queue=name,
-            records=records,
-            bytes=size_bytes,
-            ring_size=queue.spec.ring_size,
-            evicted=counts.evicted,
-            expired=counts.expired,
-            ready=counts.ready,
-            scheduled=counts.scheduled,
-            delivering=counts.delivering,
-        )
+def _estimate(
+    name: str, rows: Iterable[tuple[Any, ...]], queues: QueuesConfig, now_ms: int
+) -> QueueEstimate:
+    """Send the records of a queue, which is in a partition of its own."""
+    durable = MemoryKeyValue()
+    state = State(ByteStore(durable), queues.catalog())
+    engine = Engine(state)
+    records = size_bytes = 0
+    for records, (_, key, value, pairs, _) in enumerate(rows, 1):
+        record = as_record("", now_ms, key, value, pairs)
+        send = read_send(record, name, f"-/0/{records}", now_ms)
+        size_bytes += send.size_bytes
+        engine.step(send._replace(payload=_NOTHING), now_ms)
+        if records % _COMMIT_RECORDS == 0:
+            durable.apply(encode_writes(state.writes()))
+            state.committed(_CACHE_BYTES)
+    queue = state.queue(name)
+    assert queue is not None
+    counts = (getattr(queue.counts, each) for each in QueueEstimate._fields[4:])
+    return QueueEstimate(name, records, size_bytes, queue.spec.ring_size, *counts)

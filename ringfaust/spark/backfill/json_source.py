@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ringfaust.spark.arrow import read_rows
-from ringfaust.spark.backfill.columns import FAULT, LINE, NESTED, SHOWN_CHARS, quoted
+from ringfaust.spark.backfill.mapping import FAULT, LINE, NESTED, SHOWN_CHARS, quoted
 from ringfaust.spark.vendor import to_arrow_schema
 
 _DEPTH = 20
@@ -70,11 +70,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _parse(line: bytes, folders: dict[str, str | None]) -> tuple[bytes, dict[str, Any]]:
-    """A line with the columns in the names of its folders, and its columns.
-
-    Raises:
-        ValueError: it is no JSON object, or more than one value is possible.
-    """
+    """A line with the columns in the names of its folders, and its columns."""
     text = line.decode()
     try:
         row = json.loads(

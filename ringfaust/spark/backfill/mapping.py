@@ -12,17 +12,27 @@ from pyspark.sql import types as T
 
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
-from ringfaust.spark.backfill.columns import (
-    FAULT,
-    LINE,
-    NESTED,
-    OWN,
-    SHOWN_CHARS,
-    TEXT,
-    quoted,
-)
 from ringfaust.spark.backfill.errors import CannotBackfill, first_line
 from ringfaust.spark.vendor import is_deterministic
+
+# Columns that the readers of a source add to its own.
+FAULT = "_ringfaust_fault"
+"""Why a row cannot be kept: the row, the column and the remedy. Null for all other rows."""
+TEXT = "_ringfaust_text"
+"""The bytes of a row of CSV that cannot be kept. Null for all other rows."""
+LINE = "_ringfaust_line"
+"""The bytes of a line; in JSON they are the whole row."""
+NESTED = "_ringfaust_nested"
+"""The objects and lists of a line in JSON, by column, as the line has them."""
+OWN = (FAULT, TEXT, LINE, NESTED)
+SHOWN_CHARS = 200
+"""Characters of a value that an error shows."""
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark's SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
 
 PRODUCER_HEADERS = (
     h.ID,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.backfill.columns import LINE, quoted
 from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.backfill.mapping import LINE, quoted
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.vendor import hadoop_configuration, jvm
 
@@ -32,14 +31,6 @@ _BY_SPARK = "org.apache.spark.version"
 _FOOTERS_AT_ONCE = 8
 
 
-class _Schema(NamedTuple):
-    """The type of each value in a file, such as "INT64 (TIMESTAMP(NANOS,true))"."""
-
-    kinds: frozenset[tuple[Path, str]]
-    is_by_spark: bool
-    """Spark wrote the file, so an INT96 has no more than microseconds."""
-
-
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """The rows; a time in nanoseconds is text, such as 2026-11-20T10:00:00.123456789Z.
 
@@ -52,11 +43,11 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
         schemas = set(pool.map(lambda file: _read_schema(spark, file), files))
     kinds: dict[Path, str] = {}
     mixed: dict[Path, str] = {}
-    for schema in schemas:
-        for where, kind in schema.kinds:
+    for columns, is_by_spark in schemas:
+        for where, kind in columns:
             for sign, remedy in _REMEDIES.items():
                 # Spark itself writes INT96, with microseconds.
-                if sign in kind and not (sign == "INT96" and schema.is_by_spark):
+                if sign in kind and not (sign == "INT96" and is_by_spark):
                     raise CannotBackfill("SOURCE", f"column {'.'.join(where)} has {remedy}")
             if kinds.setdefault(where, kind) != kind:
                 mixed[where] = (
@@ -81,8 +72,11 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     )  # fmt: skip
 
 
-def _read_schema(spark: SparkSession, file: str) -> _Schema:
-    """The schema in a file's footer, which tells more than Spark's."""
+def _read_schema(spark: SparkSession, file: str) -> tuple[frozenset[tuple[Path, str]], bool]:
+    """The schema in a file's footer, which tells more than Spark's, and whether Spark wrote it.
+
+    Each value has its type, such as "INT64 (TIMESTAMP(NANOS,true))".
+    """
     java = jvm(spark)
     where = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
     hadoop = java.org.apache.parquet.hadoop
@@ -97,7 +91,7 @@ def _read_schema(spark: SparkSession, file: str) -> _Schema:
         kind = column.getPrimitiveType()
         name = kind.getPrimitiveTypeName().toString()
         kinds.add((tuple(column.getPath()), f"{name} ({kind.getLogicalTypeAnnotation()})"))
-    return _Schema(frozenset(kinds), about.getKeyValueMetaData().containsKey(_BY_SPARK))
+    return frozenset(kinds), bool(about.getKeyValueMetaData().containsKey(_BY_SPARK))
 
 
 def _below(nanos: Mapping[Path, bool], *names: str | None) -> dict[Path, bool]:

@@ -46,12 +46,7 @@ async def read_targets(
     *,
     option: str = "--topic",
 ) -> dict[str, Target]:
-    """Read routes and settings of the topics.
-
-    An error message names the `option`.
-
-    Returns:
-        The targets by topic name.
+    """Read routes and settings of the topics, by topic. An error message names the `option`.
 
     Raises:
         CannotBackfill: a topic has no route or does not exist.

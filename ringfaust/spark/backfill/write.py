@@ -10,9 +10,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import attrgetter
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -21,43 +20,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.names import slice_transactional_id
 from ringfaust.spark.arrow import make_batch, read_rows
-from ringfaust.spark.backfill.check import read_headers
+from ringfaust.spark.backfill.check import Row, read_headers
 from ringfaust.spark.backfill.errors import SourceChanged
-from ringfaust.spark.backfill.progress import Job
+from ringfaust.spark.backfill.job import Job
 from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
 from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import from_arrow_schema
 
-
-class SliceRow(NamedTuple):
-    """A row to write; rows of a slice come with increasing positions."""
-
-    slice: int
-    position: int
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[dict[str, Any]] | None
-    timestamp_ms: int | None
-
-
 _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
 _STAND_BY_S = 30.0
-
-
-class SliceResult(NamedTuple):
-    """What a task wrote of a slice."""
-
-    slice: int
-    written: int
-    """Number of rows that this task wrote."""
-
-
-WRITTEN = pa.schema({"slice": pa.int32(), "written": pa.int64()})
-"""Columns of a `SliceResult`."""
+_COLUMNS = Row._fields[:8]
+"""What is written of a row: all but `what` and `fault`."""
+_WRITTEN = pa.schema({"written": pa.int64()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +58,18 @@ class WriteTask:
         return max(1, min(_TRANSACTION_RECORDS, int(self.rate / 2)))
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows and return one row per slice; a function for mapInArrow."""
-        results: list[SliceResult] = []
-        rows = map(SliceRow._make, read_rows(batches))
+        """Write the rows and return the number of those written; a function for mapInArrow.
+
+        Rows of a slice come with increasing positions.
+        """
+        written = 0
+        rows = starmap(Row, read_rows(batches))
         with asyncio.Runner() as runner:
             rate_limit = RateLimit(self.rate)
             for part, of in groupby(rows, attrgetter("slice")):
                 with closing(SliceWriter(self, part, rate_limit, runner)) as writer:
-                    results.append(writer.write(of))
-        yield make_batch(results, WRITTEN)
+                    written += writer.write(of)
+        yield make_batch([(written,)], _WRITTEN)
 
 
 @dataclass(slots=True)
@@ -116,13 +96,13 @@ class SliceWriter:
         self._rate_limit = rate_limit
         self._runner = runner
         self._tp = (task.job.progress_topic, part)
-        self._rows: list[SliceRow] = []
+        self._rows: list[Row] = []
         """The rows of the next transaction."""
         self._bytes = 0
         self._written = 0
         self._writer = ExactlyOnceWriter(
             task.worker.client_options(),  # here, because certificates are not sent to executors
-            task.job.transactional_id(part),
+            slice_transactional_id(task.job.group, part),
             task.job.group,
             [self._tp],
             batch_bytes=task.batch_bytes,
@@ -130,8 +110,8 @@ class SliceWriter:
         )
         runner.run(self._writer.open())
 
-    def write(self, rows: Iterable[SliceRow]) -> SliceResult:
-        """Write all rows of the slice, unless they are already written.
+    def write(self, rows: Iterable[Row]) -> int:
+        """Write all rows of the slice that are not written yet. Returns how many this task wrote.
 
         Raises:
             SourceChanged: the rows are not those that were counted.
@@ -145,9 +125,9 @@ class SliceWriter:
         if position != expected:
             raise SourceChanged(self._part, position, expected)
         self._flush()
-        return SliceResult(self._part, self._written)
+        return self._written
 
-    def _take(self, row: SliceRow) -> None:
+    def _take(self, row: Row) -> None:
         size = len(self._rows)
         if size >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
             self._flush()
@@ -176,7 +156,7 @@ class SliceWriter:
             self._rate_limit.sent += len(rows)
             self._written += len(rows)
 
-    def _pack(self, rows: Sequence[SliceRow]) -> Transaction:
+    def _pack(self, rows: Sequence[Row]) -> Transaction:
         packed: dict[tuple[str, int], list[BatchBuilder]] = {}
         for row in rows:
             record = {
@@ -195,13 +175,13 @@ class SliceWriter:
         )
 
 
-def write_rows(rows: DataFrame, task: WriteTask) -> list[SliceResult]:
-    """Write the rows, each slice in one task.
+def write_rows(rows: DataFrame, task: WriteTask) -> int:
+    """Write the rows, each slice in one task. Returns how many were written.
 
     They are partitioned by `spread_slices`, each slice in order.
     """
-    written = rows.select(*SliceRow._fields).mapInArrow(task.batches, from_arrow_schema(WRITTEN))
-    return [SliceResult(*row) for row in written.collect()]
+    written = rows.select(*_COLUMNS).mapInArrow(task.batches, from_arrow_schema(_WRITTEN))
+    return sum(row[0] for row in written.collect())
 
 
 def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from threading import Lock
 
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.kafka.admin import open_admin
+from ringfaust.errors import BadSetting
+from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import JobFailed, brief_errors
-from ringfaust.spark.lake import gold, transitions
-from ringfaust.spark.lake.catalog import check_schema, register, register_views
+from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.lake import gold, silver
 from ringfaust.spark.lake.monitor import LakeMonitor
 from ringfaust.spark.lake.store import GOLD, LakeError, LakeProgress
 from ringfaust.spark.lake.stream import lake_session, read_to, read_topic_ids, start, streams
+from ringfaust.spark.lake.tables import TABLES, last_closing, path
+from ringfaust.spark.lake.views import ENDED_ON, VIEWS, view
 from ringfaust.spark.options import LakeOptions
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 
+_SCHEMA_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _POLL_S = 1
 _DAYS_S = 60.0
 """How often to see whether the clock closes a day."""
@@ -37,8 +42,7 @@ _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str:
     """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
-    Returns:
-        A sentence about what the job did.
+    It returns a sentence about what it did.
 
     Raises:
         JobFailed: Spark ended the job with an error.
@@ -55,11 +59,17 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
     read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
     parts = streams(root, worker, sorted(read) if options.inputs else ())
     topics = [topic for part in parts for topic in part.topics]
-    asyncio.run(_check_topics(worker, root, topics))
+    existing = {tp.topic for tp in asyncio.run(existing_partitions(worker.brokers(), topics))}
+    if missing := sorted({*topics} - existing):
+        raise LakeError(
+            root,
+            f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
+            f"{', '.join(missing)}; create it with `ringfaust topics create`",
+        )
     spark = open_session(f"{worker.application} lake", options.master)
     queries: dict[str, StreamingQuery] = {}
     try:
-        with _other_drivers(root), brief_errors(), stop_requested() as requested:
+        with brief_errors(), stop_requested() as requested:
             session = lake_session(spark, root, worker)
             ids = read_topic_ids(session, root, worker)
             ids.check(topics)
@@ -68,7 +78,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             monitor = LakeMonitor(worker, topics, read_to(session, root), options.metrics_port)
             days = _DayClock(session, root, options.catalog)
             for part in parts:
-                pause = days.pause if part.name == transitions.STREAM else None
+                pause = days.pause if part.name == silver.EVENTS_STREAM else None
                 queries[part.name] = start(
                     session, root, worker, part, once=options.once, pause=pause
                 )
@@ -82,6 +92,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             ids.check(topics)
             _report(monitor, queries, at_end=True)
             return monitor.summary()
+    except JobFailed as error:
+        if _OTHER_DRIVER not in str(error):
+            raise
+        raise LakeError(
+            root,
+            "is being written by another run of this command, which has overtaken this one: "
+            "run only one for each folder. Nothing was written twice",
+        ) from error
     finally:
         for query in queries.values():
             query.stop()  # the next start repeats an unfinished batch
@@ -131,31 +149,48 @@ class _DayClock:
             self.pause.release()
 
 
-@contextmanager
-def _other_drivers(root: str) -> Iterator[None]:
-    """Say it plainly if another run of the command writes the lake.
+def check_schema(name: str) -> str:
+    """Check the name of a schema, before Spark starts.
 
     Raises:
-        LakeError: one does.
+        BadSetting: it is neither SCHEMA nor CATALOG.SCHEMA.
     """
-    try:
-        yield
-    except JobFailed as error:
-        if _OTHER_DRIVER in str(error):
+    if not re.fullmatch(rf"{_SCHEMA_NAME}(\.{_SCHEMA_NAME})?", name):
+        raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
+    return name
+
+
+def register(spark: SparkSession, root: str, schema: str) -> None:
+    """Register all tables and views in a schema of Spark's catalog: Hive, Glue, Unity or another.
+
+    The schema is created if necessary.
+
+    Raises:
+        LakeError: the schema has a table of that name at another place.
+    """
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    for table in TABLES:
+        name, folder = f"{schema}.{table}", path(root, table)
+        place = HadoopFolder(spark, folder).uri()
+        quoted = place.replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{quoted}'")
+        found = DeltaTable.forName(spark, name).detail().select("location").collect()[0][0]
+        if found.rstrip("/") != place:
             raise LakeError(
                 root,
-                "is being written by another run of this command, which has overtaken this one: "
-                "run only one for each folder. Nothing was written twice",
-            ) from error
-        raise
+                f"cannot register {name}, which is the table at {found}: give another schema with "
+                "--catalog, or drop that table",
+            )
+    register_views(spark, root, schema)
 
 
-async def _check_topics(worker: WorkerConfig, root: str, topics: list[str]) -> None:
-    async with open_admin(worker.brokers()) as admin:
-        existing = await admin.existing(topics)
-    if missing := sorted(set(topics) - set(existing)):
-        raise LakeError(
-            root,
-            f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
-            f"{', '.join(missing)}; create it with `ringfaust topics create`",
-        )
+def register_views(spark: SparkSession, root: str, schema: str) -> None:
+    """Register the views. They are right after later closings, too, and fastest if done again."""
+    since = {}
+    for table in ENDED_ON:
+        # The query finds the last closing itself. The number as it is now lets it skip files.
+        closed = f"(SELECT coalesce(max(batch), -1) FROM {schema}.{table})"
+        since[table] = f"batch > {last_closing(spark, root, table)} AND batch > {closed}"
+    for name in VIEWS:
+        query = view(name, lambda table: f"{schema}.{table}", since)
+        spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} AS {query}")

@@ -1,9 +1,13 @@
 """Transitions → gold. Each batch is counted by minute; messages wait for the end of the day.
 
 Each batch is appended to `queue_minutes`. `messages` and `deliveries` are brought up to date by a
-closing (`lake.views`): in the first batch that contains a later day, or, if none
-comes, by the clock. So the work depends on the batch, on the day and on what the queues hold, not
-on the size of the tables.
+closing (`lake.views`): in the first batch that contains a later day, or, if none comes, by the
+clock. So the work depends on the batch, on the day and on what the queues hold, not on the size of
+the tables.
+
+A closing also keeps what each queue has counted, so that `rewind` need not begin with its first
+message. A row of `queue_counts` says which is the oldest message that the queue holds. The lines
+about that message and later ones, and all lines after the closing, then say as much as all lines.
 """
 
 from __future__ import annotations
@@ -14,16 +18,24 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfaust.spark.lake import counts, minutes
-from ringfaust.spark.lake.queries import GoldQueries
-from ringfaust.spark.lake.store import GOLD, LakeProgress
-from ringfaust.spark.lake.tables import DELETIONS, TABLES
-from ringfaust.spark.lake.views import ENDED_ON, closing_of
+from ringfaust.core.model import COUNTS, HELD_STATES
+from ringfaust.protocol.lifecycle import EXIT_EVENTS
+from ringfaust.spark.lake import minutes
+from ringfaust.spark.lake.store import GOLD, GoldQueries, LakeProgress
+from ringfaust.spark.lake.tables import DELETIONS, QUEUE_COUNTS, TABLES
+from ringfaust.spark.lake.views import ENDED_ON, TableName, closing_of, with_lives
+from ringfaust.spark.lines import REFUSAL
 
 CLOSING_DELAY = timedelta(minutes=10)
 """The clock closes a day this long after its end (UTC): the last lines are in the topic by then."""
 _CLOSING, _CLOSED = " closing", " closed"
 """What gold's note adds to the last day of which it has lines, once the clock closes that day."""
+_KEY = ("partition", "queue", "life")
+"""What identifies a queue in its counts."""
+_EXITS = (*EXIT_EVENTS, "refused")
+_SUMMED = (*HELD_STATES, *_EXITS)
+_ROW = (*_KEY, *_SUMMED, "last_sequence", "oldest_sequence", "step", "time_ms")
+_NOTHING = "CAST(NULL AS BIGINT)"
 
 
 def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None = None) -> None:
@@ -40,13 +52,10 @@ def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None
 
 
 def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
-    """Close the last day of which there are lines, unless it may still go on.
+    """Close the last day of which there are lines, unless it may go on. Returns whether it did.
 
     To be called between two batches, when all lines that are in the topic have been read. Lines of
     that day that come later wait for the next closing.
-
-    Returns:
-        Whether a day was closed.
     """
     progress = LakeProgress(spark, root, GOLD)
     day = _day(progress.note)
@@ -75,20 +84,21 @@ def _day(note: str) -> str:
 
 def _process(queries: GoldQueries, batch: int, note: str) -> str:
     """Process a batch. Takes gold's note before it, and returns the one after it."""
-    summary = minutes.write(queries, batch)
-    if summary is None:
+    found = minutes.write(queries, batch)
+    if found is None:
         return note
-    if summary.deletions:
+    first_day, last_day, deletions = found
+    if deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
         queries.append(deleted, DELETIONS, batch)
     day = _day(note)
-    if day >= summary.last_day:  # a partition that lags does not take the day back
+    if day >= last_day:  # a partition that lags does not take the day back
         return note
     # A day that the clock has closed is not closed again by the first lines of a later one.
-    begun = summary.first_day if note.endswith(_CLOSED) else day or summary.first_day
-    if begun != summary.last_day:
+    begun = first_day if note.endswith(_CLOSED) else day or first_day
+    if begun != last_day:
         close(queries, batch)
-    return summary.last_day
+    return last_day
 
 
 def complete_batch(progress: LakeProgress) -> int:
@@ -120,4 +130,76 @@ def close(queries: GoldQueries, batch: int) -> None:
         if after < batch:
             rows = closing_of(table, queries.name_of, after, batch)
             queries.append(rows, TABLES[table], batch, replace=f"{ended_on} IS NULL")
-    counts.write(queries, batch)
+    write_counts(queries, batch)
+
+
+def write_counts(queries: GoldQueries, batch: int) -> None:
+    """Write the counts at a closing, unless they are there.
+
+    `messages` is closed up to the batch.
+    """
+    after = queries.last_closing(QUEUE_COUNTS.name)
+    if after < 0 and queries.rows(f"SELECT min(batch) FROM {queries.name_of('transitions')}")[0][0]:
+        return  # a lake of an older version, whose first lines a retention has deleted
+    if after < batch:
+        queries.append(_counts(queries.name_of, after, batch), QUEUE_COUNTS, batch)
+
+
+def _counts(name_of: TableName, after: int, upto: int) -> str:
+    """The counts of the closing before, and what has happened since.
+
+    A queue has no row if its messages do not add up: if a ring job has repeated lines (ADR 32).
+    """
+    since = f"batch > {after} AND batch <= {upto}"
+    lines = f"SELECT * FROM {name_of('transitions')} WHERE {since}"
+    rows = (_earlier(name_of, after), _messages(name_of, since), _refused(name_of, lines))
+    sums = {name: f"CAST(sum(c.{name}) AS BIGINT)" for name in _SUMMED}
+    sums["added"] = " + ".join(sums[name] for name in (*HELD_STATES, *EXIT_EVENTS))
+    counts = ", ".join(f"{sums[name]} AS {name}" for name in COUNTS)
+    keys = ", ".join(f"c.{name}" for name in _KEY)
+    return f"""
+WITH ends AS (
+    SELECT partition, max(step) AS step, max(time_ms) AS time_ms, max(date) AS date
+    FROM ({lines}) t GROUP BY partition
+)
+SELECT {keys}, {counts}, max(c.last_sequence) AS last_sequence,
+    min(c.oldest_sequence) AS oldest_sequence, greatest(max(c.step), max(p.step)) AS step,
+    greatest(max(c.time_ms), (SELECT max(time_ms) FROM ends)) AS time_ms,
+    CAST({upto} AS BIGINT) AS batch, (SELECT max(date) FROM ends) AS date
+FROM ({" UNION ALL ".join(rows)}) c LEFT JOIN ends p ON c.partition = p.partition LEFT JOIN (
+    SELECT partition, queue, max(step) AS step FROM {name_of("deletions")}
+    GROUP BY partition, queue
+) d ON c.partition = d.partition AND c.queue = d.queue
+WHERE c.life >= coalesce(d.step, 0) GROUP BY {keys}
+HAVING {sums["added"]} = max(c.last_sequence)"""
+
+
+def _earlier(name_of: TableName, after: int) -> str:
+    """The rows of the closing before. What is held is counted again."""
+    table = f"{name_of('queue_counts')} t WHERE batch = {after}"
+    values = {name: f"t.{name}" for name in _ROW} | dict.fromkeys(HELD_STATES, "0")
+    return _row(table, {**values, "oldest_sequence": _NOTHING})
+
+
+def _messages(name_of: TableName, since: str) -> str:
+    """A row for each message that is held, or has ended since."""
+    values: dict[str, str] = {name: f"CAST(state = '{name}' AS INT)" for name in HELD_STATES}
+    values |= {name: f"CAST(coalesce(fate = '{name}', false) AS INT)" for name in EXIT_EVENTS}
+    values |= {"refused": "0", "last_sequence": "sequence"}
+    values["oldest_sequence"] = "CASE WHEN ended_date IS NULL THEN sequence END"
+    return _row(f"{name_of('messages')} t WHERE ended_date IS NULL OR ({since})", values)
+
+
+def _refused(name_of: TableName, lines: str) -> str:
+    """A row for each message that was refused. A line that is there twice counts once."""
+    refused = with_lives(name_of, f"SELECT * FROM ({lines}) n WHERE {REFUSAL}")
+    keys = ", ".join((*_KEY, "step", "id", "source"))
+    values = dict.fromkeys(_SUMMED, "0") | {"refused": "1", "last_sequence": "0"}
+    return _row(f"(SELECT DISTINCT {keys} FROM ({refused}) r) t", values)
+
+
+def _row(table: str, values: dict[str, str]) -> str:
+    """Rows to be added up, with these values beside the key."""
+    values = {**{name: f"t.{name}" for name in _KEY}, **values}
+    columns = ", ".join(f"{values.get(name, _NOTHING)} AS {name}" for name in _ROW)
+    return f"SELECT {columns} FROM {table}"

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Collection
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.admin import open_admin
-from ringfaust.spark.checkpoints import (
+from ringfaust.kafka.admin import existing_partitions
+from ringfaust.spark.files import (
+    HadoopFolder,
     committed_offsets,
     initial_offsets,
     last_planned,
     planned_offsets,
 )
-from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError, LakeProgress
 from ringfaust.spark.lake.tables import read
 
@@ -81,7 +82,8 @@ def continued(
     for name in found:
         done |= _in_bronze(spark, root, name)
     starting: dict[str, dict[str, int]] = {}
-    for topic, partitions in asyncio.run(_partitions(worker, topics)).items():
+    existing = asyncio.run(existing_partitions(worker.brokers(), topics))
+    for topic, partitions in Counter(tp.topic for tp in existing).items():
         known = done.get(topic, {})
         if len(known) > partitions:
             raise LakeError(
@@ -106,9 +108,3 @@ def _in_bronze(spark: SparkSession, root: str, name: str) -> dict[str, dict[str,
     for topic, partition, end in ends.collect():
         found[topic][str(partition)] = max(end, found[topic].get(str(partition), 0))
     return found
-
-
-async def _partitions(worker: WorkerConfig, topics: Collection[str]) -> dict[str, int]:
-    async with open_admin(worker.brokers()) as admin:
-        existing = await admin.existing(topics)
-    return {topic: about.partitions for topic, about in existing.items()}

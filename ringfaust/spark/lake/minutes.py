@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENDED
-from ringfaust.spark.lake.queries import ALL, GoldQueries
+from ringfaust.spark.lake.store import ALL, GoldQueries
 from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED
 from ringfaust.spark.lake.views import COUNTED
-from ringfaust.spark.lines import REFUSAL
-from ringfaust.spark.message_states import STATE_AFTER
+from ringfaust.spark.lines import REFUSAL, STATE_AFTER
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 _MINUTE_OF = f"time_ms - time_ms % {_MINUTE_MS}"
@@ -52,25 +50,14 @@ message, and `followed` corrects it.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSummary:
-    """What a batch of transitions contains."""
-
-    first_day: str
-    """The day of the first minute, as YYYY-MM-DD."""
-    last_day: str
-    """The day of the last minute."""
-    deletions: int
-    """Lines with which a queue is deleted."""
-
-
-def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
+def write(queries: GoldQueries, batch: int) -> tuple[str, str, int] | None:
     """Append the batch to `queue_minutes`, and replace `queues`.
 
     A minute has a row for each batch with lines of it. The view `queue_minutes_now` adds them up.
 
     Returns:
-        None if the batch has no lines about queues.
+        The first and the last day of the lines about queues, as YYYY-MM-DD, and how many of them
+        delete a queue; None if there are no such lines.
     """
     queries.keep("counted", _counted())
     first_ms, last_ms, deletions, schedulings = queries.rows(
@@ -88,7 +75,7 @@ def write(queries: GoldQueries, batch: int) -> BatchSummary | None:
     queries.append(_depths(queries, counted), QUEUES, batch, replace=ALL)
     if follows:  # last: it replaces what the above depends on
         _write_scheduled(queries, batch)
-    return BatchSummary(_day(first_ms), _day(last_ms), deletions)
+    return _day(first_ms), _day(last_ms), deletions
 
 
 def _day(minute_ms: int) -> str:

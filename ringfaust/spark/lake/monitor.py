@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import BrokerUnreachable
-from ringfaust.kafka.lag import Read, TimeLeft, time_left, unread
+from ringfaust.kafka.lag import Read, time_left, unread
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import commit_group_offsets
 from ringfaust.spark.metrics import serve
@@ -30,25 +30,6 @@ _LOOK_S = 5.0
 _RETENTION_S = 60.0
 """How often the age of what is not read is looked up."""
 REMEDY = "Give the job more cores, or raise the topic's retention.ms"
-
-
-class BatchReport(NamedTuple):
-    """One micro-batch of a stream, as Spark reports it."""
-
-    batch: int
-    seconds: float
-    records: int
-    read: Read
-
-    @classmethod
-    def of(cls, text: str) -> BatchReport:
-        """Read a report of Spark."""
-        found: dict[str, Any] = json.loads(text)
-        read = {
-            t: at for source in found["sources"] for t, at in (source["endOffset"] or {}).items()
-        }
-        seconds = found["durationMs"].get("triggerExecution", 0) / 1_000
-        return cls(found["batchId"], seconds, found["numInputRows"], read)
 
 
 class LakeMonitor:
@@ -77,9 +58,9 @@ class LakeMonitor:
     def update(self, stream: str, query: StreamingQuery) -> None:
         """Take over the batches of a stream that Spark has reported."""
         for progress in query.recentProgress:
-            report = BatchReport.of(progress.json)
-            if report.batch > self._last.get(stream, -1):
-                self._last[stream] = report.batch
+            report = json.loads(progress.json)
+            if report["batchId"] > self._last.get(stream, -1):
+                self._last[stream] = report["batchId"]
                 self._add(stream, report)
 
     def look(self, *, now: bool = False) -> None:
@@ -95,7 +76,8 @@ class LakeMonitor:
         if found is not None:
             self._unread = found
         if self._metrics is not None and found is not None:
-            self._metrics.set_lag(found)
+            for topic, records in found.items():
+                self._metrics.lag.labels(topic).set(records)
         if time.monotonic() >= self._next_retention:
             self._next_retention = time.monotonic() + _RETENTION_S
             self._look_at_retention()
@@ -115,21 +97,21 @@ class LakeMonitor:
             said += f"; {sum(self._unread.values()):,} offsets not yet read"
         return said
 
-    def _add(self, stream: str, report: BatchReport) -> None:
-        for topic, at in report.read.items():
-            self._read.setdefault(topic, {}).update(at)
-        if not report.records:
+    def _add(self, stream: str, report: dict[str, Any]) -> None:
+        for source in report["sources"]:
+            for topic, at in (source["endOffset"] or {}).items():
+                self._read.setdefault(topic, {}).update(at)
+        records, seconds = report["numInputRows"], report["durationMs"].get("triggerExecution", 0)
+        seconds /= 1_000
+        if not records:
             return
         self._batches += 1
-        self._records[stream] += report.records
+        self._records[stream] += records
         if self._metrics is not None:
-            self._metrics.add(stream, report)
+            self._metrics.add(stream, records, seconds)
         if sys.stderr.isatty():
-            print(
-                f"{stream}: batch {report.batch}, {report.records:,} records, "
-                f"{report.seconds:.1f} s",
-                file=sys.stderr,
-            )
+            said = f"{stream}: batch {report['batchId']}, {records:,} records, {seconds:.1f} s"
+            print(said, file=sys.stderr)
 
     def _commit(self) -> None:
         offsets = {
@@ -167,8 +149,10 @@ class LakeMonitor:
         if found is None:
             return
         if self._metrics is not None:
-            self._metrics.set_left(found)
+            self._metrics.left.clear()  # topics of which everything is read have no value
         for topic, left in found.items():
+            if self._metrics is not None:
+                self._metrics.left.labels(topic).set(left.left_s)
             if left.is_short:
                 log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
 
@@ -186,7 +170,7 @@ class _Metrics:
                 "batch_seconds": "Time spent in batches.",
             }.items()
         }
-        self._last, self._lag, self._left = (
+        self._last, self.lag, self.left = (
             Gauge(f"ringfaust_lake_{name}", text, [label], registry=registry)
             for name, label, text in (
                 ("last_batch_seconds", "stream", "Duration of the last batch."),
@@ -200,18 +184,8 @@ class _Metrics:
         )
         serve(registry, worker.web, port, "Choose another --metrics-port, or web.bind")
 
-    def add(self, stream: str, report: BatchReport) -> None:
+    def add(self, stream: str, records: int, seconds: float) -> None:
         self._counters["batches"].labels(stream).inc()
-        self._counters["records"].labels(stream).inc(report.records)
-        self._counters["batch_seconds"].labels(stream).inc(report.seconds)
-        self._last.labels(stream).set(report.seconds)
-
-    def set_lag(self, by_topic: dict[str, int]) -> None:
-        for topic, records in by_topic.items():
-            self._lag.labels(topic).set(records)
-
-    def set_left(self, by_topic: dict[str, TimeLeft]) -> None:
-        """Topics of which everything is read have no value."""
-        self._left.clear()
-        for topic, left in by_topic.items():
-            self._left.labels(topic).set(left.left_s)
+        self._counters["records"].labels(stream).inc(records)
+        self._counters["batch_seconds"].labels(stream).inc(seconds)
+        self._last.labels(stream).set(seconds)

@@ -19,10 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.checkpoints import committed_offsets, last_planned
-from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.files import HadoopFolder, committed_offsets, last_planned
 from ringfaust.spark.kafka import stream_topics
-from ringfaust.spark.lake import gold, inputs, records, transitions
+from ringfaust.spark.lake import gold, inputs, silver
 from ringfaust.spark.lake.inputs import checkpoint
 from ringfaust.spark.lake.store import (
     LakeError,
@@ -90,17 +89,19 @@ def streams(
     outputs = {str(role): worker.topic(role) for role in OUTPUTS}
 
     def refine_events(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
-        with transitions.written(spark, root, events, batch, bronze) as lines:
+        with silver.written_transitions(spark, root, events, batch, bronze) as lines:
             if with_gold:
                 gold.catch_up(spark, root, batch, lines)
 
     def refine_outputs(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
-        records.write(spark, root, outputs, batch, bronze)
+        silver.write_records(spark, root, outputs, batch, bronze)
 
     appended = ("bronze", "transitions", *(("queue_minutes",) if with_gold else ()))
     found = [
-        LakeStream(transitions.STREAM, (events,), 2_500, refine_events, appended),
-        LakeStream(records.STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)),
+        LakeStream(silver.EVENTS_STREAM, (events,), 2_500, refine_events, appended),
+        LakeStream(
+            silver.OUTPUTS_STREAM, tuple(outputs.values()), 200_000, refine_outputs, ("records",)
+        ),
     ]
     if read_by_workers:
         complete = partial(inputs.complete, root, inputs.STREAM)
@@ -122,9 +123,6 @@ def start(
     The inputs may have other topics than before.
 
     No batch begins while `pause` is held.
-
-    Returns:
-        The running query.
 
     Raises:
         LakeError: a topic was deleted and created again.
@@ -182,7 +180,7 @@ def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> 
 
 
 def _names(spark: SparkSession, root: str) -> list[str]:
-    return [transitions.STREAM, records.STREAM, *inputs.names(spark, root)]
+    return [silver.EVENTS_STREAM, silver.OUTPUTS_STREAM, *inputs.names(spark, root)]
 
 
 def read_to(spark: SparkSession, root: str) -> dict[str, dict[str, int]]:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from ringfaust.core.model import COUNTS
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, newer_than, view
+from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, view
 from ringfaust.spark.lines import LINE
 
 _LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
@@ -63,12 +63,7 @@ def columns(*groups: tuple[DataType, str]) -> StructType:
     return StructType([StructField(name, kind) for kind, names in groups for name in names.split()])
 
 
-_RECORD = (
-    (_TEXT, "topic"),
-    (_INT, "partition"),
-    (_LONG, "offset"),
-    (_TIME, "timestamp"),
-)
+_RECORD = ((_TEXT, "topic"), (_INT, "partition"), (_LONG, "offset"), (_TIME, "timestamp"))
 _BATCH_AND_DATE = ((_LONG, "batch"), (_DATE, "date"))
 _MESSAGE = ((_INT, "partition"), (_TEXT, "queue"), (_LONG, "life sequence"), (_TEXT, "id"))
 """What identifies a message, and its id. Sequences begin at 1 in each lifecycle of a queue."""
@@ -276,18 +271,15 @@ def read_if_any(
 
 
 def read(spark: SparkSession, root: str, name: str) -> DataFrame:
-    """Read a table or view of the lake as a batch.
+    """Read a table or view of the lake, such as `transitions` or `messages_now`, as a batch.
 
-    Args:
-        spark: a session with Delta.
-        root: the lake's folder or URI.
-        name: in TABLES or `views.VIEWS`, such as `transitions` or `messages_now`.
+    `root` is the lake's folder or URI.
 
     Raises:
         KeyError: there is no table with that name.
         AnalysisException: there is no lake at `root`.
     """
     if name in VIEWS:
-        since = {table: newer_than(last_closing(spark, root, table)) for table in ENDED_ON}
+        since = {table: f"batch > {last_closing(spark, root, table)}" for table in ENDED_ON}
         return spark.sql(view(name, partial(sql_name, root), since))
     return spark.read.format("delta").load(path(root, name))

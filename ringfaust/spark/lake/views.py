@@ -1,11 +1,11 @@
-"""The queries of closings and views. Readers in DuckDB understand those of views. No PySpark.
+"""The queries of closings and views. Readers in DuckDB understand those of views.
 
 A **closing** brings the tables `messages` and `deliveries` up to a batch: rows that have ended are
 appended, open rows are replaced. The views `…_now` add the batches since the last closing without
 storing them.
 
 Here `name_of` says how SQL refers to a table, and `since`, by table, which batches are later than
-its last closing (`newer_than`).
+its last closing, such as `batch > 7`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS, EXIT_EVENTS
-from ringfaust.spark.message_states import STATE_AFTER, any_of
+from ringfaust.spark.lines import STATE_AFTER, any_of
 
 ENDED_ON = {"messages": "ended_date", "deliveries": "settled_date"}
 """The tables that closings write, and their column that is null in open rows."""
@@ -112,11 +112,6 @@ def closing_of(table: str, name_of: TableName, after: int, upto: int) -> str:
         return _messages(name_of, lines, upto, SPARK.array)
     closed = f"SELECT * FROM {name_of('messages')} WHERE batch > {after} AND batch <= {upto}"
     return _deliveries(name_of, lines, upto, closed)
-
-
-def newer_than(batch: int | str) -> str:
-    """The condition for rows of later batches than this one, which may be a query in brackets."""
-    return f"batch > {batch}"
 
 
 class Dialect(NamedTuple):

@@ -10,7 +10,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from ringfaust.spark.lake.tables import QUEUE_COUNTS, TABLES, path
-from ringfaust.spark.lake.views import DUCKDB, ENDED_ON, VIEWS, newer_than, view
+from ringfaust.spark.lake.views import DUCKDB, ENDED_ON, VIEWS, view
 
 _open: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 
@@ -25,11 +25,9 @@ def _close_all() -> None:
 def open_duckdb(
     root: str, storage_options: Mapping[str, str] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Open a lake as it is now.
+    """Open a lake, a folder or URI, as it is now.
 
-    Args:
-        root: the lake's folder or URI.
-        storage_options: as for `deltalake.DeltaTable`, for object stores.
+    `storage_options` are those of `deltalake.DeltaTable`, for object stores.
 
     Returns:
         A connection in which `transitions`, `messages_now` and so on can be queried, with times in
@@ -50,7 +48,7 @@ def open_duckdb(
     }
     for name, table in tables.items():
         connection.register(name, table.to_pyarrow_dataset())
-    since = {name: newer_than(last_closing(tables[name])) for name in ENDED_ON}
+    since = {name: f"batch > {last_closing(tables[name])}" for name in ENDED_ON}
     for name in VIEWS:
         query = view(name, str, since, DUCKDB)
         connection.execute(f"CREATE VIEW {name} AS {query}")

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections import defaultdict
 from collections.abc import Mapping
+from datetime import date
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
 
 from ringfaust.config import WorkerConfig
 from ringfaust.spark.audit.balance import ClosedDays, TopicPositions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError, application_of, compact, create_tables
-from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path
+from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path, read
 from ringfaust.spark.maintain import retention
-from ringfaust.spark.maintain.clustering import FILE_BYTES, cluster
-from ringfaust.spark.maintain.show import TableSize, print_summary
 from ringfaust.spark.options import MaintainOptions
 from ringfaust.spark.session import open_session, set_unless_given
 from ringfaust.terminal import Terminal
 
+FILE_BYTES = 128 << 20
+"""The size of a clustered file: the smaller, the less a reader of one queue reads."""
+TableSize = tuple[int, int, int]
+"""Of a table: how many files are part of it, their size, and the size of all in its folder."""
 _SETTINGS = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     # The request has its own lower bound.
@@ -92,4 +103,69 @@ def _size(spark: SparkSession, lake: str, table: LakeTable) -> TableSize:
     folder = path(lake, table.name)
     detail = DeltaTable.forPath(spark, folder).detail().select("numFiles", "sizeInBytes")
     files, size_bytes = detail.collect()[0]
-    return TableSize(files, size_bytes, HadoopFolder(spark, folder).stored_bytes())
+    return files, size_bytes, HadoopFolder(spark, folder).stored_bytes()
+
+
+def cluster(spark: SparkSession, root: str, table: LakeTable, before: date) -> None:
+    """Sort the rows of days before one that may still change into files by `cluster_by`.
+
+    Readers of one queue then open few of them. The streams add files for today. A day is rewritten
+    once it is over, and again only if rows were added to it since.
+    """
+    marks = HadoopFolder(spark, f"{root.rstrip('/')}/state/clustered")
+    done: dict[str, str] = json.loads(marks.read_text(table.name) or "{}")
+    for day, digest in _digests(spark, root, table, before).items():
+        if done.get(day) != digest:
+            optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
+            optimize.where(f"{table.day} = DATE '{day}'").executeZOrderBy(*table.cluster_by)
+    marks.write_text(table.name, json.dumps(_digests(spark, root, table, before)))
+
+
+def _digests(spark: SparkSession, root: str, table: LakeTable, before: date) -> dict[str, str]:
+    """By day, a digest of the names of its files."""
+    assert table.day, "a clustered table is partitioned by day"
+    files = read(spark, root, table.name).where(F.col(table.day) < F.lit(before)).inputFiles()
+    by_day: defaultdict[str, list[str]] = defaultdict(list)
+    for file in files:
+        day = re.search(rf"/{table.day}=(\d{{4}}-\d\d-\d\d)/", file)
+        if day:
+            by_day[day[1]].append(file.rpartition("/")[2])
+    return {
+        day: hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
+        for day, names in sorted(by_day.items())
+    }
+
+
+def print_summary(
+    console: Console, sizes: Mapping[str, tuple[TableSize, TableSize]], unclosed: int
+) -> None:
+    """Print files, size and stored bytes of each table, before and after.
+
+    `unclosed` is the number of records of bronze that stay until the audit has closed them.
+    """
+    shown = Table("table", box=None, pad_edge=False)
+    for name in ("files", "after", "size", "after", "stored", "after"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for table, (before, after) in sizes.items():
+        shown.add_row(
+            table,
+            f"{before[0]:,}", f"{after[0]:,}", decimal(before[1]), decimal(after[1]),
+            decimal(before[2]), decimal(after[2]),
+        )  # fmt: skip
+    console.print(shown)
+    freed = sum(before[2] - after[2] for before, after in sizes.values())
+    if freed >= 0:
+        console.print(f"{decimal(freed)} of storage freed.", highlight=False)
+    else:
+        console.print(
+            f"{decimal(-freed)} more stored: vacuum deletes the files that were replaced once "
+            "--deleted-file-retention has passed.",
+            highlight=False,
+        )
+    if unclosed:
+        console.print(
+            f"bronze keeps older records that no closed day of the audit contains: {unclosed:,}. "
+            "Close days with `ringfaust spark audit --lake`. Those that no worker has read, such "
+            "as the last ones of a removed route, stay.",
+            highlight=False,
+        )

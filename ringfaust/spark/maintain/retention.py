@@ -22,7 +22,7 @@ from ringfaust.errors import BadSetting
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.balance import TopicPositions
 from ringfaust.spark.audit.period import in_ranges
-from ringfaust.spark.lake import records, transitions
+from ringfaust.spark.lake import silver
 from ringfaust.spark.lake.gold import closings, complete_batch
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
@@ -53,7 +53,6 @@ class UsedDays:
 
 RETAINED = tuple(table.name for table in TABLES.values() if table.day)
 """The tables that can have a retention: those with a folder for each day."""
-_LEAST_HOURS = 1
 _HOURS = {"h": 1, "d": 24}
 
 
@@ -83,7 +82,7 @@ def read_hours(text: str) -> int:
     """
     found = re.fullmatch(r"([1-9]\d{0,4})([hd])", text)
     if not found:
-        advice = f"use a number and h or d, at least {_LEAST_HOURS}h, such as 12h or 7d"
+        advice = "use a number and h or d, at least 1h, such as 12h or 7d"
         raise BadSetting("deleted-file-retention", text, advice)
     return int(found[1]) * _HOURS[found[2]]
 
@@ -101,7 +100,8 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
     progress = LakeProgress(spark, root, GOLD)
     gold = progress.batch
     events, outputs = (
-        LakeProgress(spark, root, stream).batch for stream in (transitions.STREAM, records.STREAM)
+        LakeProgress(spark, root, stream).batch
+        for stream in (silver.EVENTS_STREAM, silver.OUTPUTS_STREAM)
     )
     found = {table: last_closing(spark, root, table) for table in ENDED_ON}
     counted = F.col("batch") == last_closing(spark, root, QUEUE_COUNTS.name)

@@ -18,10 +18,9 @@ from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
 from ringfaust.redrive.send import Redriven, share
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import OtherJob
-from ringfaust.spark.backfill.profile import profile_rows
+from ringfaust.spark.backfill.job import profile_rows
 from ringfaust.spark.backfill.target import Target, read_targets
-from ringfaust.spark.redrive.messages import payload_fault, select_messages
-from ringfaust.spark.redrive.records import to_records
+from ringfaust.spark.redrive.records import payload_fault, select_messages, to_records
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
 from ringfaust.times import wall_ms
 
@@ -29,7 +28,7 @@ from ringfaust.times import wall_ms
 class LakeCandidates:
     """The messages of a request, as checked and counted records to send, by page.
 
-    Spark keeps them until the `with` ends. They can be iterated more than once.
+    Spark keeps them until `close`. They can be iterated more than once.
 
     Raises:
         CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
@@ -73,10 +72,8 @@ class LakeCandidates:
             over_limit=left_out,
         )
 
-    def __enter__(self) -> LakeCandidates:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let Spark forget them."""
         self._checked.unpersist()
         self._messages.unpersist()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 
 from pyspark.sql import SparkSession
 from rich.markup import escape
@@ -17,8 +18,7 @@ from rich.table import Table
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows, first_line
-from ringfaust.spark.backfill.run import WriteFailed, WriteResult
-from ringfaust.spark.backfill.show import print_result, print_text
+from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.redrive.candidates import LakeCandidates
 from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
@@ -34,11 +34,7 @@ def run(
     dry_run: bool,
     master: str | None,
 ) -> None:
-    """Run the redrive, or its dry run, in a session of its own and print the result.
-
-    Raises:
-        RingfaustError: see `redrive`.
-    """
+    """Run the redrive, or its dry run, in a session of its own and print the result."""
     spark = open_session(f"{worker.application} redrive", master)
     out = Terminal()
     try:
@@ -53,12 +49,8 @@ def run(
 def plan(
     spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: LakeRedriveRequest
 ) -> LakeRedrivePlan:
-    """The dry run: find which messages a run would send, and where to. Writes nothing.
-
-    Raises:
-        RingfaustError: see `redrive`.
-    """
-    with LakeCandidates(spark, worker, queues, request) as candidates:
+    """The dry run: find which messages a run would send, and where to. Writes nothing."""
+    with closing(LakeCandidates(spark, worker, queues, request)) as candidates:
         candidates.refuse_maybe_sent()
         return candidates.plan
 
@@ -77,7 +69,7 @@ def redrive(
         RedriveStopped: the brokers failed; everything that was committed is sent once.
         WriteFailed: Spark failed; everything that was committed is sent once.
     """
-    with LakeCandidates(spark, worker, queues, request) as candidates:
+    with closing(LakeCandidates(spark, worker, queues, request)) as candidates:
         profile = candidates.plan.profile
         if profile.bad:
             raise BadRows(

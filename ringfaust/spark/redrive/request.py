@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ringfaust.spark.backfill.profile import JobProfile
-from ringfaust.spark.backfill.progress import job_name
+from ringfaust.spark.backfill.job import JobProfile, job_name
 
 MAX_REDRIVES = 5
 """Default of the number of redrives after which a message is left out (R43)."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Fields
 from ringfaust.errors import BadSetting, RingfaustError
-from ringfaust.kafka.admin import open_admin
+from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.kafka import read_topics
@@ -116,13 +116,18 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
             says why.
     """
     request = read_options(options)
-    if options.lake is None:  # Spark itself waits for brokers that are away for over a minute
-        asyncio.run(_require_events(worker))
+    events = worker.topic(Role.EVENTS)
+    # Spark itself waits for brokers that are away for over a minute.
+    if options.lake is None and not asyncio.run(existing_partitions(worker.brokers(), [events])):
+        raise BadRewindOptions(
+            f"the brokers at {worker.bootstrap_servers} have no topic {events}: check the "
+            "application's name in worker.yaml, or read a lake with --lake"
+        )
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {', '.join(options.queue)}")
         if options.lake is None:
-            lines = read_lines(read_topics(spark, worker, [worker.topic(Role.EVENTS)]))
+            lines = read_lines(read_topics(spark, worker, [events]))
         else:
             lines = read_if_any(spark, options.lake, TRANSITIONS.name, BadRewindOptions)
         answers = _Rewind(spark, worker, queues, request, lines).answers()
@@ -131,17 +136,6 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
             print(visible_json(show.as_json(answer, options.limit)))
         else:
             show.print_tables(answer, options.limit)
-
-
-async def _require_events(worker: WorkerConfig) -> None:
-    """Check that the brokers answer, and have the events topic."""
-    events = worker.topic(Role.EVENTS)
-    async with open_admin(worker.brokers()) as admin:
-        if not await admin.existing([events]):
-            raise BadRewindOptions(
-                f"the brokers at {worker.bootstrap_servers} have no topic {events}: check the "
-                "application's name in worker.yaml, or read a lake with --lake"
-            )
 
 
 @dataclass(frozen=True, slots=True)

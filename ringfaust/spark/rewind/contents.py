@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_position
 from ringfaust.errors import RingfaustError
-from ringfaust.protocol.lifecycle import EXIT_EVENTS
-from ringfaust.spark.lines import is_refusal, number_generations
-from ringfaust.spark.rewind.messages import QUEUE, trace_messages
+from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS, EXIT_EVENTS
+from ringfaust.spark.lines import REFUSAL, STATE_AFTER, number_generations
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 from ringfaust.spark.rewind.opening import BEGINNING, Opening
+
+QUEUE = ("request", "partition", "queue")
+"""What tells the queues of several requests apart."""
+_MESSAGE = (*QUEUE, "generation", "sequence")
 
 
 class UnknownQueue(RingfaustError):
@@ -180,7 +183,7 @@ def _states(own: DataFrame, opening: Opening) -> defaultdict[int, dict[int, list
 
 def _about_queues(own: DataFrame) -> defaultdict[int, dict[int, Row]]:
     """By request and partition: how often a queue was deleted, and what it refused since (R60)."""
-    is_counted = is_refusal() & (F.col("generation") == F.col("generations"))
+    is_counted = F.expr(REFUSAL) & (F.col("generation") == F.col("generations"))
     # A line that is there twice counts once.
     refused = F.count_distinct(F.when(is_counted, F.struct("step", "raw")))
     rows = (
@@ -276,3 +279,49 @@ def _held_message(message: Row) -> HeldMessage:
         message["delivery"] if state == "delivering" else 0,
         message["due_ms"] if state == "scheduled" else 0,
     )  # fmt: skip
+
+
+def trace_messages(lines: DataFrame, **moments: Column) -> DataFrame:
+    """Each message with its last transition at each moment.
+
+    The last transition alone decides the state of a message.
+
+    Args:
+        lines: result of `read_lines` up to the last of the moments, with a column `request`, so
+            that one pass can answer several requests about a queue.
+        moments: by name of the new column: whether a line is of that moment or before.
+
+    Returns:
+        request, partition, queue, `generation`, `generations`, sequence; `entry`, a struct (null if
+        the events do not go back so far); `came_due_ms`, when a message that was sent with a
+        schedule became due; `handovers`, the number of all deliveries; and a struct per moment
+        (null if the message had not been sent) with its `state`, one of HELD_STATES or EXIT_EVENTS,
+        and other fields of the transition.
+    """
+    event = F.col("event")
+    after = F.expr(STATE_AFTER)
+    state = F.when(after == ENDED, event).otherwise(after)
+    # The fields of the order come first, so that the greatest struct is the last transition.
+    transition = F.struct(
+        "step", "offset", "line", state.alias("state"), "time_ms", "due_ms", "consumer", "delivery",
+        "attempt", "reason", "cause", "to", "by",
+    )  # fmt: skip
+    entry = F.struct(
+        "step", "time_ms", "id", "source", "enqueued_ms", "priority", "expires_at_ms",
+        (event == "scheduled").alias("to_schedule"),
+    )  # fmt: skip
+    due = F.struct("step", "due_ms")
+    last = [F.max(F.when(condition, transition)).alias(name) for name, condition in moments.items()]
+    about_messages = number_generations(lines, *QUEUE).filter(F.col("sequence").isNotNull())
+    return (
+        about_messages.groupBy(*_MESSAGE)
+        .agg(
+            F.first("generations").alias("generations"),
+            F.max(F.when(event.isin(*ENTRY_EVENTS), entry)).alias("entry"),
+            F.min(F.when(event == "due", due)).alias("first_due"),
+            F.max("handovers").alias("handovers"),
+            *last,
+        )
+        .withColumn("came_due_ms", F.when(F.col("entry.to_schedule"), F.col("first_due.due_ms")))
+        .drop("first_due")
+    )

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.rewind.messages import trace_messages
+from ringfaust.spark.rewind.contents import trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 
 

@@ -15,7 +15,6 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import NamedTuple
 
 from ringfaust.core import commands as c
@@ -201,7 +200,9 @@ class Replay:
 
     def _open_slots(self, following: Sequence[EventLine]) -> None:
         """Open the slots that the next command fills, before it runs."""
-        for line in takewhile(lambda line: not _frees_room(line), following):
+        for line in following:
+            if _returns_message(line) or line.event == "detached":  # it frees slots for others
+                break
             if line.event == "dispatched":
                 self._open_slot(line)
 
@@ -307,11 +308,6 @@ def _returns_message(line: EventLine) -> bool:
         or (line.event == "dead" and line.reason == DeadReason.UNDELIVERABLE)
         or (line.event == "expired" and bool(line.delivery))
     )
-
-
-def _frees_room(line: EventLine) -> bool:
-    """Whether the line frees slots for other messages within its step."""
-    return _returns_message(line) or line.event == "detached"
 
 
 def _cause(line: EventLine, lines: Sequence[EventLine]) -> c.Command | None:

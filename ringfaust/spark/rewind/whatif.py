@@ -26,7 +26,7 @@ from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.lake.tables import columns
-from ringfaust.spark.lines import is_refusal
+from ringfaust.spark.lines import REFUSAL
 from ringfaust.spark.rewind.moment import ResolvedMoment, until
 from ringfaust.spark.rewind.replay import (
     CHANGEABLE,
@@ -112,16 +112,14 @@ def check_changes(changes: Fields) -> Fields:
 def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fields]) -> DataFrame:
     """The departures from each queue: in history, with unchanged settings, and in each variant.
 
-    The lines are of whole queues, and have `command` from `with_commands`.
-
-    Returns:
-        One row per departure, with `variant`.
+    The lines are of whole queues, and have `command` from `with_commands`. The result has a row for
+    each departure, with `variant`.
     """
     names = ["partition", "queue", *EventLine._fields]
     # The lines of a queue go to one task, in order. applyInPandas would hold them all in memory.
     ordered = (
         lines.filter(
-            F.col("queue").isNotNull() & ~F.col("event").isin(*NOT_REPLAYED) & ~is_refusal()
+            F.col("queue").isNotNull() & ~F.col("event").isin(*NOT_REPLAYED) & ~F.expr(REFUSAL)
         )
         .repartition("partition", "queue")
         .sortWithinPartitions("partition", "queue", "step", "offset", "line")

@@ -43,11 +43,8 @@ def replay(
 ) -> pa.Table:
     """Replay a queue's history, as `ringfaust spark rewind --ring-size` does.
 
-    Args:
-        connection: of `open_duckdb`.
-        queue: name of the queue.
-        catalog: the settings of the queue at the beginning of the history.
-        variants: changed settings by name.
+    The connection is that of `open_duckdb`. `catalog` has the settings of the queue at the
+    beginning of the history, and `variants` are changed settings by name.
 
     Returns:
         The departures in `history`, `as it was` and each variant, which the column `variant` tells.

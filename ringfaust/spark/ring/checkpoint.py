@@ -21,10 +21,9 @@ from pyspark.sql import SparkSession
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.checkpoints import last_planned, planned_sources
-from ringfaust.spark.files import HadoopFolder
+from ringfaust.kafka.reader import last_record, subscribed_reader
+from ringfaust.spark.files import HadoopFolder, last_planned, planned_sources
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
-from ringfaust.spark.ring.offsets import record_ends
 from ringfaust.spark.topic_ids import ReadTopicIds
 from ringfaust.times import wall_ms
 
@@ -59,10 +58,9 @@ def read_identity(spark: SparkSession, checkpoint: str) -> CheckpointIdentity | 
 def claim_checkpoint(
     spark: SparkSession, checkpoint: str, wanted: CheckpointIdentity
 ) -> CheckpointIdentity:
-    """Write the identity of a new checkpoint; check that of an existing one.
+    """Write the identity of a new checkpoint; check that of an existing one, and return it.
 
-    Returns:
-        The checkpoint's identity, whose number of tasks may differ from `wanted`.
+    Its number of tasks may differ from `wanted`.
 
     Raises:
         WrongCheckpoint: it belongs to another application or number of partitions.
@@ -128,6 +126,32 @@ def read_topic_ids(spark: SparkSession, worker: WorkerConfig, checkpoint: str) -
     )
 
 
+async def record_ends(
+    client: Mapping[str, Any], topics: Collection[str]
+) -> dict[str, dict[int, int]]:
+    """By topic and partition, one past the last committed record. Empty partitions are left out."""
+    async with subscribed_reader(client, topics) as consumer:
+        tps = list(consumer.assignment())
+        begins = await consumer.beginning_offsets(tps)
+        ends = await consumer.end_offsets(tps)
+        found: dict[str, dict[int, int]] = {}
+        for tp in tps:
+            last = await last_record(consumer, tp, begins[tp], ends[tp])
+            if last is not None:
+                found.setdefault(tp.topic, {})[tp.partition] = int(last.offset) + 1
+        return found
+
+
+async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
+    """By topic and partition, the end of the committed log, transaction markers included."""
+    async with subscribed_reader(client, topics) as consumer:
+        ends = await consumer.end_offsets(list(consumer.assignment()))
+    found: dict[str, dict[int, int]] = {}
+    for tp, end in ends.items():
+        found.setdefault(tp.topic, {})[tp.partition] = end
+    return found
+
+
 def record_start(
     spark: SparkSession,
     checkpoint: str,
@@ -137,10 +161,8 @@ def record_start(
 ) -> list[JobStart]:
     """Record where the topics end now, and the configuration.
 
-    `topics` are control, and the producers' topics that need no repartitioning.
-
-    Returns:
-        This start and the earlier ones that are still needed, oldest first.
+    `topics` are control, and the producers' topics that need no repartitioning. Returns this start
+    and the earlier ones that are still needed, oldest first.
     """
     folder = HadoopFolder(spark, checkpoint)
     known = json.loads(folder.read_text(_STARTS) or "[]")

@@ -17,14 +17,15 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.checkpoints import is_finished, last_planned
 from ringfaust.spark.errors import brief_errors
+from ringfaust.spark.files import is_finished, last_planned
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import move
 from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
     check_topics_read,
     claim_checkpoint,
+    log_ends,
     read_topic_ids,
     record_start,
 )
@@ -35,7 +36,6 @@ from ringfaust.spark.ring.job import (
     start_job,
 )
 from ringfaust.spark.ring.monitor import JobMonitor
-from ringfaust.spark.ring.offsets import ReadOffsets, log_ends
 from ringfaust.spark.ring.ownership import (
     has_all,
     refuse_other_owner,
@@ -74,12 +74,9 @@ def refuse_old_spark(version: str) -> None:
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> str:
-    """Run the rings until SIGTERM or SIGINT.
+    """Run the rings until SIGTERM or SIGINT, and return a sentence about what the job did.
 
     What was applied takes the place of queues.yaml (R128).
-
-    Returns:
-        A sentence about what the job did.
 
     Raises:
         WrongTopics: the topics do not have the required settings.
@@ -114,10 +111,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> st
 def run_move_to_worker(
     worker: WorkerConfig, queues: QueuesConfig, checkpoint: str, master: str | None
 ) -> int:
-    """Hand the state of a stopped job over to the worker.
-
-    Returns:
-        The number of rows written.
+    """Hand the state of a stopped job over to the worker. Returns the number of rows written.
 
     Raises:
         CannotMove: it cannot be done now.
@@ -134,13 +128,7 @@ def run_move_to_worker(
 def _take_rings(
     worker: WorkerConfig, settings: RingOptions, target: OutputTarget, *, has_begun: bool
 ) -> None:
-    """Make this job the only one that has the application's rings (ADR 53).
-
-    Raises:
-        OtherOwner: another job or the workers have them.
-        OtherCheckpoint: the rings were continued from another checkpoint since.
-        CannotMove: workers run.
-    """
+    """Make this job the only one that has the application's rings (ADR 53)."""
     asyncio.run(move.refuse_if_running(worker))
     ends = asyncio.run(rings_owners(worker))
     if not settings.take_over or has_begun:
@@ -212,15 +200,13 @@ def _run_queries(
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
     start = partial(start_job, spark, worker, used, starts=starts, target=target)
     query = start(settings, **begin)
-    read = ReadOffsets(worker, repartitioned)
-    monitor = JobMonitor(worker)
+    monitor = JobMonitor(worker, repartitioned)
     with monitor.show():
         try:
             while not (requested() or query.awaitTermination(_POLL_S)):
                 monitor.update(query.recentProgress)
-                read.update(query.lastProgress)
                 ids.watch()
-                if settings.once and read.has_reached(ends):
+                if settings.once and monitor.has_reached(ends):
                     break
         finally:
             _stop(spark, query)

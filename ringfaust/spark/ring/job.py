@@ -54,9 +54,6 @@ def start_job(
 
     `state` has initial rows, from a worker's changelog (queue_partition, row_key, row_value), and
     `offsets` say where a job without a checkpoint begins; -2 is the earliest offset.
-
-    Returns:
-        The running query.
     """
     spark.conf.set("spark.sql.shuffle.partitions", settings.tasks)
     if state is not None:
@@ -108,10 +105,7 @@ def _input_rows(
     offsets: Mapping[str, Mapping[str, int]] | None,
 ) -> DataFrame:
     """The records of all input topics, each with the partition of its queue."""
-    options = {
-        "maxOffsetsPerTrigger": str(settings.batch_records),
-        "failOnDataLoss": "true",
-    }
+    options = {"maxOffsetsPerTrigger": str(settings.batch_records), "failOnDataLoss": "true"}
 
     def stream(topics: list[str]) -> DataFrame:
         begin = {topic: offsets[topic] for topic in topics} if offsets else None

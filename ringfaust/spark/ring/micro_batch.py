@@ -178,8 +178,7 @@ class MicroBatch(Generic[Buffer]):
     def run(self, records: Sequence[FetchedRecord]) -> Iterator[Outputs[Buffer]]:
         """Advance time, then process the records.
 
-        Yields:
-            The outputs in parts, which are the same whenever the batch is repeated.
+        The outputs come in parts, which are the same whenever the batch is repeated.
         """
         self._start()
         self._tick()
@@ -194,11 +193,7 @@ class MicroBatch(Generic[Buffer]):
         yield self._processor.outputs()
 
     def close(self) -> int | None:
-        """Write the state.
-
-        Returns:
-            When time has to advance next, in ms since 1970, or None.
-        """
+        """Write the state. Returns when time has to advance next, in ms since 1970, or None."""
         paused = self._processor.paused_topics
         waiting = {topic: [paused[topic], *at] for topic, at in self._waiting.items()}
         was_waiting = self._rows.get(_WAITING_KEY) is not None

@@ -1,25 +1,35 @@
-"""Reports what a ring job has done: on the terminal, as JSON lines, and to Prometheus."""
+"""Reports what a ring job has done: on the terminal, as JSON, to Prometheus, and to Kafka."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.status import Status
 
 from ringfaust.config import WorkerConfig
+from ringfaust.kafka.names import spark_group
+from ringfaust.kafka.offsets import commit_group_offsets
 from ringfaust.spark.metrics import serve
 from ringfaust.spark.ring.writer import COUNTS
 from ringfaust.terminal import Terminal
 
+log = logging.getLogger(__name__)
+
 OBSERVED = "rings"
 """Name under which Spark reports the sums of the operator's rows."""
+_COMMIT_S = 5.0
+"""How often the offsets of repartitioned topics are committed."""
 
 
 class BatchReport(NamedTuple):
@@ -36,9 +46,8 @@ class BatchReport(NamedTuple):
     dead: int
 
     @classmethod
-    def of(cls, progress: StreamingQueryProgress) -> BatchReport:
-        """Read a report of Spark."""
-        found: dict[str, Any] = json.loads(progress.json)
+    def of(cls, found: dict[str, Any]) -> BatchReport:
+        """Take what is needed from a report of Spark."""
         counted = found.get("observedMetrics", {}).get(OBSERVED, {})
         return cls(
             batch=found["batchId"],
@@ -64,11 +73,17 @@ class JobMonitor:
 
     worker.yaml says whether and where Prometheus reads (`web`), and whether to write a line on
     stderr for each micro-batch with records (`log_format: json`).
+
+    The offsets of repartitioned topics, whose records the shuffle brings to their partitions, are
+    committed here, for tools that show lag. Those of other topics are committed with the outputs.
     """
 
-    def __init__(self, worker: WorkerConfig) -> None:
+    def __init__(self, worker: WorkerConfig, repartitioned: Collection[str] = ()) -> None:
+        self._worker, self._repartitioned = worker, repartitioned
         self._as_json = worker.log_format == "json"
-        self._application = worker.application
+        self._read: dict[str, dict[str, int]] = {}
+        self._committed: dict[tuple[str, int], int] = {}
+        self._next_commit = time.monotonic()
         self._last = -1
         self._batches = self._records = 0
         self._counts = dict.fromkeys(COUNTS, 0)
@@ -87,10 +102,25 @@ class JobMonitor:
 
     def update(self, reports: Sequence[StreamingQueryProgress]) -> None:
         """Take over the micro-batches that Spark has reported, oldest first."""
-        for report in map(BatchReport.of, reports):
+        # As an attribute the offsets are text, of JSON or of Python depending on the version.
+        for found in (json.loads(report.json) for report in reports):
+            for source in found["sources"]:
+                self._read |= source["endOffset"] or {}
+            report = BatchReport.of(found)
             if report.batch > self._last:
                 self._last = report.batch
                 self._add(report)
+        if time.monotonic() >= self._next_commit:
+            self._next_commit = time.monotonic() + _COMMIT_S
+            self._commit()
+
+    def has_reached(self, ends: Mapping[str, Mapping[int, int]]) -> bool:
+        """Whether the job has read up to these offsets."""
+        return all(
+            self._read.get(topic, {}).get(str(partition), 0) >= end
+            for topic, of in ends.items()
+            for partition, end in of.items()
+        )
 
     def summary(self) -> str:
         """A sentence about all micro-batches so far."""
@@ -107,7 +137,7 @@ class JobMonitor:
         if self._as_json and report.records:
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             line = {"time": now, "level": "info", "logger": "ringfaust.spark.ring"}
-            said = {"message": "micro-batch", "application": self._application}
+            said = {"message": "micro-batch", "application": self._worker.application}
             print(json.dumps(line | said | report._asdict()), file=sys.stderr, flush=True)
         if self._status is not None:
             rate = report.records / report.seconds if report.seconds else 0
@@ -115,6 +145,22 @@ class JobMonitor:
                 f"micro-batch {report.batch}: {rate:,.0f} records/s, lag {report.lag:,}; so far "
                 f"{self.summary()}"
             )
+
+    def _commit(self) -> None:
+        offsets = {
+            (topic, int(partition)): at
+            for topic in self._repartitioned
+            for partition, at in self._read.get(topic, {}).items()
+        }
+        if offsets == self._committed:
+            return
+        group = spark_group(self._worker.application)
+        try:
+            asyncio.run(commit_group_offsets(self._worker.client_options(), group, offsets))
+        except KafkaError as error:
+            log.warning("the offsets of %s were not committed: %s", group, error)
+        else:
+            self._committed = offsets
 
 
 class _Metrics:

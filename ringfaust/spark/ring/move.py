@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -25,10 +26,7 @@ from ringfaust.kafka.names import (
     repartition_transactional_id,
     worker_group,
 )
-from ringfaust.kafka.offsets import (
-    group_offsets,
-    repartition_metadata,
-)
+from ringfaust.kafka.offsets import group_offsets, repartition_metadata
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import (
@@ -40,29 +38,34 @@ from ringfaust.protocol.stored_rows import (
     read_positions,
     write_inputs,
 )
-from ringfaust.spark.checkpoints import is_finished, last_planned, planned_offsets
+from ringfaust.spark.files import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.ring.checkpoint import read_identity, read_topic_ids
+from ringfaust.spark.ring.checkpoint import log_ends, read_identity, read_topic_ids, record_ends
 from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
-from ringfaust.spark.ring.offsets import log_ends, record_ends
 from ringfaust.spark.ring.operator import STATE_VARIABLE
 from ringfaust.spark.ring.ownership import other_job, release_rings, rings_owners
 from ringfaust.spark.ring.pages import rows_of
 from ringfaust.spark.ring.writer import OutputTarget, give_up_outputs, wrote_last
 from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
-from ringfaust.spark.topic_ids import current_ids, refuse_recreated
+from ringfaust.spark.topic_ids import refuse_recreated
 
 _EARLIEST = -2
-_START_WORKERS = (
-    "Start the workers once more: they report what is missing. Then stop them, and try again"
-)
 _MOVE_TIMEOUT_MS = 900_000
 """Kafka's default limit (`transaction.max.timeout.ms`) for the transaction of one partition."""
 
 
 class CannotMove(RingfaustError):
     """The rings cannot move now. Nothing was changed; the text says what to do first."""
+
+
+_refuse_recreated = partial(
+    refuse_recreated,
+    reader="the worker",
+    remedy="Start the workers once more: they report what is missing. Then stop them, and try "
+    "again",
+    refusal=CannotMove,
+)
 
 
 async def refuse_if_running(worker: WorkerConfig) -> None:
@@ -107,7 +110,7 @@ def worker_offsets(
         if bytes(row.row_key) == INPUTS_KEY:
             inputs = read_inputs(bytes(row.row_value))
             ids = {topic: state.topic_id for topic, state in inputs.items()}
-            asyncio.run(_refuse_recreated(worker, ids))
+            asyncio.run(_refuse_recreated(worker, ids, ids))
     positions = {
         row.queue_partition: read_positions(bytes(row.row_value))
         for row in rows
@@ -119,16 +122,6 @@ def worker_offsets(
         for topic in direct_topics(worker, queues)
     }
     return found | asyncio.run(_repartitioned_offsets(worker, queues, positions))
-
-
-async def _refuse_recreated(worker: WorkerConfig, known: Mapping[str, str]) -> None:
-    """Check that topics still have the ids that the worker knows.
-
-    Raises:
-        CannotMove: they do not.
-    """
-    found = await current_ids(worker, known)
-    refuse_recreated(known, found, "the worker", _START_WORKERS, CannotMove)
 
 
 async def _repartitioned_offsets(
@@ -152,7 +145,7 @@ async def _repartitioned_offsets(
     tps = [(topic, partition) for topic, of in parts.items() for partition in of]
     offsets = await group_offsets(client, worker_group(worker.application), tps)
     for (topic, _), found in offsets.items():
-        await _refuse_recreated(worker, {topic: found.topic_id})
+        await _refuse_recreated(worker, [topic], {topic: found.topic_id})
     # Before a topic was repartitioned, the group's offset may have lagged behind the state.
     committed = {
         (topic, partition): found.offset
@@ -172,10 +165,7 @@ async def _repartitioned_offsets(
 def move_to_worker(
     spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, checkpoint: str
 ) -> int:
-    """Write the state of a stopped job to the worker's changelog.
-
-    Returns:
-        The number of rows written.
+    """Write the state of a stopped job to the worker's changelog. Returns the number of rows.
 
     Raises:
         CannotMove: the job has not finished its last micro-batch, a worker runs, the job does not

@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from ringfaust.protocol.records import FetchedRecord
-from ringfaust.spark.columns import read_records
+from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
 from ringfaust.spark.ring.pages import PagedMap
-from ringfaust.spark.ring.writer import (
-    COUNTS,
-    OutputTarget,
-    Part,
-    Place,
-    RingWriter,
-    new_batches,
-)
+from ringfaust.spark.ring.writer import COUNTS, OutputTarget, Part, Place, RingWriter, new_batches
 from ringfaust.spark.vendor import current_batch
 
 OUTPUT = StructType([StructField(name, LongType()) for name in COUNTS])
 """Spark only gets how many records were written: `RingWriter` writes them."""
 
+IN_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "flat")
+"""`flat`: the headers as name, value, name, value …; null for a record without headers."""
 STATE_VARIABLE = "pages"
 _NUMBER = StructType([StructField("number", LongType())])
 _PAGE = StructType([StructField("page", BinaryType())])
@@ -155,3 +152,39 @@ class RingOperator(StatefulProcessor):
             at_ms = max(wake_ms, now_ms + 1)
             self._handle.registerTimer(at_ms)
             self._pages.put(_TIMER, b"%d" % at_ms)
+
+
+def read_records(frames: Iterable[pd.DataFrame]) -> list[FetchedRecord]:
+    """Return the records of a micro-batch for one partition, in processing order.
+
+    Spark delivers them in any order, and a repeated batch in another one, so the order depends on
+    the records alone: within one log by offset, between logs by timestamp, then by topic and
+    partition. The time of a log never goes back: a record's timestamp counts as no earlier than
+    those before it.
+    """
+    whole = pd.concat(list(frames), ignore_index=True)
+    columns = [whole[name].to_numpy() for name in IN_COLUMNS]
+    order = _order(*columns[:4])
+    *fields, flat = (column[order].tolist() for column in columns)
+    headers = [_headers(pairs) if pairs is not None else () for pairs in flat]
+    # The same as FetchedRecord(...), without a Python call for each record.
+    make: Any = partial(tuple.__new__, FetchedRecord)
+    return list(map(make, zip(*fields, headers, strict=True)))
+
+
+def _order(topic: Any, partition: Any, offset: Any, timestamp: Any) -> Any:
+    """The indexes of the rows, in processing order."""
+    logs = pd.factorize(topic, sort=True)[0] * (int(partition.max()) + 1) + partition
+    by_log = np.lexsort((offset, logs))
+    logs, times = logs[by_log], timestamp[by_log].copy()
+    starts = [0, *(np.flatnonzero(np.diff(logs)) + 1).tolist(), len(logs)]
+    for start, end in pairwise(starts):
+        times[start:end] = np.maximum.accumulate(times[start:end])
+    return by_log[np.lexsort((logs, times))]
+
+
+def _headers(flat: Any) -> Headers:
+    return tuple(
+        (name.decode("utf-8", "replace"), value)
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+    )

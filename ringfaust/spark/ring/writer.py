@@ -85,10 +85,6 @@ class OutputTarget:
     inputs: frozenset[str]
     """The topics whose offsets are committed with the outputs."""
 
-    def partitions(self, task: int) -> range:
-        """The partitions of a task."""
-        return range(task, self.worker.partitions, self.tasks)
-
     def writer(self, task: int) -> ExactlyOnceWriter:
         """The writer of a task."""
         application = self.worker.application
@@ -96,7 +92,7 @@ class OutputTarget:
             self.worker.client_options(),
             spark_transactional_id(application, task),
             spark_group(application),
-            [self.tp(partition) for partition in self.partitions(task)],
+            [self.tp(number) for number in range(task, self.worker.partitions, self.tasks)],
         )
 
     def tps(self) -> list[tuple[str, int]]:

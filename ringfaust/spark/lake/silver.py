@@ -1,6 +1,9 @@
-"""Records of the topics dispatched, evicted and dead → one row each, their headers as columns."""
+"""Events → transitions, a row for each line; other outputs → records; bad ones → quarantine."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -8,9 +11,11 @@ from pyspark.sql import functions as F
 from ringfaust.protocol import headers as h
 from ringfaust.spark.kafka import without_attributes
 from ringfaust.spark.lake.store import LakeProgress, append, kept
-from ringfaust.spark.lake.tables import BRONZE, QUARANTINE, RECORDS, read
+from ringfaust.spark.lake.tables import BRONZE, QUARANTINE, RECORDS, TRANSITIONS, read
+from ringfaust.spark.lines import read_lines
 
-STREAM = "outputs"
+EVENTS_STREAM = "events"
+OUTPUTS_STREAM = "outputs"
 _PREFIX = len(h.PREFIX) + 1
 _OTHERS = (*BRONZE.schema.names, "role", "extra")
 _KNOWN = {field.name: field.dataType for field in RECORDS.schema if field.name not in _OTHERS}
@@ -25,19 +30,68 @@ _NEEDED = {
 """A record without these is bad. A dead record may be an undecodable one, of no queue."""
 
 
-def write(
+@contextmanager
+def written_transitions(
+    spark: SparkSession, root: str, topic: str, batch: int, bronze: DataFrame | None = None
+) -> Iterator[DataFrame | None]:
+    """Write a batch's transitions and quarantine, unless they are there.
+
+    `bronze` has the batch's rows in bronze, if they are at hand. Within the `with` statement the
+    transitions are at hand; None if they were there before.
+    """
+    progress = LakeProgress(spark, root, EVENTS_STREAM)
+    if progress.batch >= batch:
+        yield None
+        return
+    if bronze is None:
+        of_batch = (F.col("topic") == topic) & (F.col("batch") == batch)
+        bronze = read(spark, root, "bronze").where(of_batch)
+    with kept(_lines(bronze)) as lines:
+        is_good = F.col("step").isNotNull() & F.col("event").isNotNull()
+        good, bad = lines.where(is_good).select(TRANSITIONS.schema.names), lines.where(~is_good)
+        append(good, root, TRANSITIONS, EVENTS_STREAM, batch)
+        if bad.count():
+            bad = bad.withColumns(
+                {"topic": F.lit(topic), "why": _why_bad(), "date": F.to_date("timestamp")}
+            )
+            append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, EVENTS_STREAM, batch)
+        progress.complete(batch)
+        yield good
+
+
+def _lines(bronze: DataFrame) -> DataFrame:
+    """Lines in the columns of the table; `date` is the day of the decision.
+
+    The batch's number is a column of bronze: as a literal, it would be compiled for each batch.
+    """
+    text = F.make_valid_utf8(F.coalesce(F.col("value").cast("string"), F.lit("")))
+    lines = read_lines(bronze.withColumn("value", text), "batch")
+    day = F.to_date(F.timestamp_millis("time_ms"))
+    return lines.withColumn("date", F.coalesce(day, F.to_date("timestamp")))
+
+
+def _why_bad() -> Column:
+    """What a bad line lacks."""
+    return (
+        F.when(F.get_json_object("raw", "$").isNull(), "no_json")
+        .when(F.col("step").isNull(), "no_step")
+        .otherwise("no_event")
+    )
+
+
+def write_records(
     spark: SparkSession,
     root: str,
     topics: dict[str, str],
     batch: int,
     bronze: DataFrame | None = None,
 ) -> None:
-    """Write a batch's records and quarantine, unless they are there.
+    """Write a batch's records, their headers as columns, and quarantine, unless they are there.
 
     `topics` are by role: dispatched, evicted, dead. `bronze` has the batch's rows in bronze, if
     they are at hand.
     """
-    progress = LakeProgress(spark, root, STREAM)
+    progress = LakeProgress(spark, root, OUTPUTS_STREAM)
     if progress.batch >= batch:
         return
     if bronze is None:
@@ -45,12 +99,12 @@ def write(
         bronze = read(spark, root, "bronze").where(of_batch)
     with kept(_decoded(bronze, topics).withColumn("why", _lacks())) as records:
         good, bad = records.where("why IS NULL"), records.where("why IS NOT NULL")
-        append(good.select(RECORDS.schema.names), root, RECORDS, STREAM, batch)
+        append(good.select(RECORDS.schema.names), root, RECORDS, OUTPUTS_STREAM, batch)
         if bad.count():
             bad = bad.withColumns(
                 {"line": F.lit(None).cast("int"), "raw": F.lit(None).cast("string")}
             )
-            append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, STREAM, batch)
+            append(bad.select(QUARANTINE.schema.names), root, QUARANTINE, OUTPUTS_STREAM, batch)
     progress.complete(batch)
 
 
