@@ -1,6 +1,6 @@
 """The lines of the events topic as rows, one for each transition. All of it runs in the JVM.
 
-SQL about the states of messages is as `ringfaust.protocol.lifecycle` declares them.
+And SQL about the states of messages, as `ringfaust.protocol.lifecycle` declares them.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ class CannotMove(RingfaustError):
 _refuse_recreated = partial(
     refuse_recreated,
     reader="the worker",
-    remedy="Start the workers once more: they report what is missing. Then stop them, and try "
-    "again",
+    remedy=(
+        "Start the workers once more: they report what is missing. Then stop them, and try again"
+    ),
     refusal=CannotMove,
 )
 
