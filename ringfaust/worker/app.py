@@ -56,7 +56,7 @@ from ringfaust.worker.faust.membership import Background
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch, Bounds, WorkerClock
 from ringfaust.worker.logs import logging_config
-from ringfaust.worker.observe.health import Health
+from ringfaust.worker.observe.health import LOST_AFTER_S, Health
 from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.metrics import WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
@@ -167,6 +167,7 @@ def create_app(
         memory,
         has_joined=lambda: assignment.has_joined,
         late_standbys=lambda: assignment.standbys.late,
+        unreadable=lambda: app.reader.unreadable(LOST_AFTER_S) if assignment.has_joined else (),
     )
     app.beside = partial(
         _beside, worker, app, assignment, health, clock,

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from ringfaust import compiled
 from ringfaust.config import WorkerConfig
@@ -48,6 +49,7 @@ class World:
         self.memory = MemoryBudget(1 << 40)
         self.has_joined = False
         self.late_standbys: dict[int, int | None] = {}
+        self.unreadable: list[TP] = []
         self.health = Health(
             lambda: self.tasks,
             self.replaying,
@@ -56,6 +58,7 @@ class World:
             self.memory,
             has_joined=lambda: self.has_joined,
             late_standbys=lambda: self.late_standbys,
+            unreadable=lambda: self.unreadable,
         )
 
 
@@ -119,6 +122,19 @@ def test_a_worker_whose_standby_has_not_caught_up_is_not_ready() -> None:
     ]
     world.late_standbys = {}
     assert world.health.problems() == []
+
+
+def test_an_input_that_no_broker_serves_is_told() -> None:
+    """Its lag stays as it was, so nothing else would show it."""
+    world = World()
+    world.tasks = [task(0)]
+    world.unreadable = [TP("in", 3), TP("control", 0)]
+    assert world.health.problems() == [
+        "control, partition 0: no leader answers",
+        "in, partition 3: no leader answers",
+    ]
+    world.silent_s = LOST_AFTER_S + 1
+    assert world.health.problems() == ["the brokers do not answer"]
 
 
 def test_a_spare_worker_is_ready_once_the_group_has_answered(

@@ -77,8 +77,14 @@ class _Partition:
     """That of the last answer."""
     not_before_s: float = 0.0
     """When it may be asked for again, after an error."""
+    unreadable_since_s: float = inf
+    """Since when it has no leader, or none that answers for it."""
     last_turn: int = 0
     """When something of it was taken, in calls of `fetch`."""
+
+    def note_failure(self, now_s: float) -> None:
+        """Note that it could not be read."""
+        self.unreadable_since_s = min(self.unreadable_since_s, now_s)
 
 
 class Fetcher:
@@ -172,6 +178,11 @@ class Fetcher:
     def end(self, tp: TP) -> int | None:
         """The end of the log, by the last answer; None while there is none, or it is not read."""
         return self._ends.get(tp)
+
+    def unreadable(self, for_s: float) -> list[TP]:
+        """What could not be read for longer than this: it has no leader that answers for it."""
+        before_s = asyncio.get_running_loop().time() - for_s
+        return [tp for tp, each in self._partitions.items() if each.unreadable_since_s < before_s]
 
     def seek(self, tp: TP, offset: int) -> None:
         """Continue at `offset`, in a new generation: what was fetched before is never returned."""
@@ -307,6 +318,8 @@ class Fetcher:
         for tp, partition in self._partitions.items():
             node = leaders(tp)
             if node is None or node < 0:
+                if partition.unread is None:
+                    partition.note_failure(now_s)
                 self._refresh()
             elif partition.unread is not None:
                 since_s = now_s - partition.last_fetched_s
@@ -367,6 +380,9 @@ class Fetcher:
                 self._failing.discard(node)
                 log.info("broker %d answers again", node)
         except KafkaError as error:
+            now_s = asyncio.get_running_loop().time()
+            for partition in asked.values():
+                partition.note_failure(now_s)
             if node not in self._failing:
                 self._failing.add(node)
                 log.warning("cannot fetch from broker %d: %r; trying again", node, error)
@@ -388,9 +404,10 @@ class Fetcher:
                 is_new, partition.error_code = error_code != partition.error_code, error_code
                 if error_code:
                     partition.not_before_s = now_s + _RETRY_S
+                    partition.note_failure(now_s)
                     self._note_error(tp, error_code, is_new=is_new)
                     continue
-                self._ends[tp] = end
+                self._ends[tp], partition.unreadable_since_s = end, inf
                 if raw:
                     partition.last_fetched_s = now_s
                     partition.unread = decoded(

@@ -164,6 +164,10 @@ class BatchConsumer(FaustConsumer):
         """The end of the log, as the brokers last said; None while it is not known."""
         return self._fetcher.end(tp)
 
+    def unreadable(self, for_s: float) -> list[TP]:
+        """What could not be read for longer than this: it has no leader that answers for it."""
+        return self._fetcher.unreadable(for_s)
+
     def rejoin(self) -> None:
         """Have the group assign the partitions again."""
         self._membership.soon(self._membership.request_rejoin)

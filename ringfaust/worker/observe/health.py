@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from faust.types import TP
+
 from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.partition.stopped import Stopped
 from ringfaust.worker.partition.task import Task
@@ -34,6 +36,7 @@ class Health:
         *,
         has_joined: Callable[[], bool],
         late_standbys: Callable[[], Mapping[int, int | None]],
+        unreadable: Callable[[], Collection[TP]],
     ) -> None:
         """Look at nothing yet.
 
@@ -48,6 +51,7 @@ class Health:
                 beyond the number of partitions is ready to take over.
             late_standbys: by partition whose standby has not caught up yet, how many records it is
                 behind; None: that is not known yet.
+            unreadable: the inputs that could not be read for `LOST_AFTER_S`.
         """
         self.memory = memory
         self.tasks = tasks
@@ -56,6 +60,7 @@ class Health:
         self._unconfirmed_s = unconfirmed_s
         self._has_joined = has_joined
         self._late_standbys = late_standbys
+        self._unreadable = unreadable
         self._logged: list[str] | None = None
         """The problems that were logged last."""
         self._served: list[str] = []
@@ -90,8 +95,11 @@ class Health:
             found.append("the group has not assigned anything to this worker yet")
         if self.are_brokers_lost:
             found.append("the brokers do not answer")
-        elif self._unconfirmed_s() > LOST_AFTER_S:
-            found.append("the group's coordinator does not answer")
+        else:
+            for topic, number in sorted(self._unreadable()):
+                found.append(f"{topic}, partition {number}: no leader answers")
+            if self._unconfirmed_s() > LOST_AFTER_S:
+                found.append("the group's coordinator does not answer")
         if self.memory.is_exceeded:
             found.append("intake is paused: the process has more memory than memory_bytes allows")
         return found

@@ -316,6 +316,25 @@ async def test_a_partition_without_a_leader_keeps_no_other_waiting(
     assert await reading == {ONE: [0]}
 
 
+async def test_what_has_no_leader_that_answers_is_told_until_one_does(
+    brokers: Brokers, fetcher: Fetcher
+) -> None:
+    del brokers.leaders[ONE]
+    await sought(fetcher, {ONE: 0, TWO: 0, FAR: 0})
+    reading = asyncio.create_task(fetched(fetcher, ONE, TWO, FAR))
+    await brokers.answer(1, {TWO: NOT_LEADER})
+    await brokers.fail(2)
+    await turn()
+    assert {*fetcher.unreadable(0)} == {ONE, TWO, FAR}
+    assert fetcher.unreadable(60) == []
+    brokers.leaders[ONE] = 2
+    await brokers.answer(1, {TWO: b""})
+    await brokers.answer(2, {FAR: b""})
+    await brokers.answer(2, {ONE: records(0, 1)})
+    assert await reading == {ONE: [0]}
+    assert fetcher.unreadable(0) == []
+
+
 async def test_a_broker_that_fails_is_asked_again_and_keeps_no_other_waiting(
     brokers: Brokers, fetcher: Fetcher
 ) -> None:

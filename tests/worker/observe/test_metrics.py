@@ -57,7 +57,7 @@ class World:
         self.works = [work]
         self.health = Health(
             lambda: [self.task], {}, lambda: self.silent_s, lambda: 0.0, self.memory,
-            has_joined=lambda: True, late_standbys=dict,
+            has_joined=lambda: True, late_standbys=dict, unreadable=tuple,
         )  # fmt: skip
         works = lambda: [] if self.task.trouble else [*self.works]  # noqa: E731
         self.numbers = Numbers(self.health, works, lambda tp: 100, lambda: {3: 7, 4: None})

@@ -88,7 +88,7 @@ class World:
 
         self.health = Health(
             tasks, {}, lambda: 0.0, lambda: 0.0, MemoryBudget(1 << 40), has_joined=lambda: False,
-            late_standbys=dict,
+            late_standbys=dict, unreadable=tuple,
         )  # fmt: skip
         self.numbers = Numbers(
             self.health, lambda: self.works, lambda tp: 100, lambda: self.standbys
