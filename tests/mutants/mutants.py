@@ -414,7 +414,10 @@ MUTANTS = [
            "worker/store/changelog.py", "    if begin < applied:\n", "    if False:\n"),
     Mutant("a lasting error passes", "R123: a partition that cannot go on stops",
            "worker/partition/task.py",
-           "or isinstance(error, StateLost) or error is self._suspicion:", "and False:"),
+           "(isinstance(error, StoreDamaged) or not after_damage):", "False:"),
+    Mutant("a damage holds up each record", "R123: a damaged database is no record's fault",
+           "worker/partition/task.py",
+           "elif isinstance(self.failure, StoreDamaged):", "elif False:"),
     Mutant("any record is skipped", "R123: only the record at which it has stopped is skipped",
            "worker/partition/standstill.py",
            "if isinstance(order, SkipRecord) and order.at != at:", "if False:"),
@@ -567,6 +570,8 @@ LIKELIEST: Mapping[str, str] = {
     "a lasting error passes":
         "worker/partition/test_task.py::"
         "test_a_lasting_error_stops_the_partition_after_one_retry",
+    "a damage holds up each record":
+        "worker/partition/test_task.py::test_a_damaged_database_is_no_records_fault",
     "any record is skipped": "worker/partition/test_task.py",
     "the one at fault is guessed": "worker/partition/test_task.py",
     **dict.fromkeys(
