@@ -464,7 +464,7 @@ class AppliedWork(CountingWork):
         self.batches, self.decided = [], 0
 
 
-async def reopened(task: Task, work: AppliedWork, opened: list[Any], times: int) -> None:
+async def reopened(task: Task, opened: list[Any], times: int) -> None:
     """Offer a fetch of three records, which the next commit does not get past."""
     task.offer(fetch_of(3))
     while len(opened) < times:
@@ -480,7 +480,7 @@ async def test_a_damaged_database_is_no_records_fault() -> None:
     async with asyncio.timeout(10):
         await task.open()
         task.start()
-        await reopened(task, work, opened, 2)
+        await reopened(task, opened, 2)
         task.offer(fetch_of(3))
         while task.failure is not None or not work.batches:
             await asyncio.sleep(0)
@@ -501,7 +501,7 @@ async def test_after_a_damage_the_partition_stops_where_it_should(again: bool) -
         await task.open()
         task.start()
         for times in range(2, 3 if again else 4):
-            await reopened(task, work, opened, times)
+            await reopened(task, opened, times)
         task.offer(fetch_of(3))
         await until_stopped(task)
         assert task.stopped is not None
