@@ -197,5 +197,5 @@ model: $(READY) ## check the model of the commit, as it is and with a fault that
 	@$(BIN)/python -m tests.commit_model
 
 clean: ## remove .venv and everything built
-	@rm -rf $(VENV) $(NEXT) ringfaust/_compiled build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(NEXT) ringfaust/_compiled* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

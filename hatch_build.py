@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,12 @@ FLAGS = {
 """How the C compiler is called, by the kind of build. `sanitized` is `_native` alone, for its
 tests; a program that loads it must have loaded the library of AddressSanitizer before."""
 
+NEEDED = ("mypy==2.4.1", "setuptools==84.2.1", "lark==1.3.1", "pydantic==2.14.3")
+"""To compile, as constraints.txt pins them: what mypyc makes of the engine is what was tested. lark
+and pydantic are there for their types."""
 PURE = "ringfaust runs as pure Python, which is slower"
+_MOST_COMPILERS = 8
+"""At once. Each takes some hundred MB."""
 
 
 class Uncompilable(Exception):
@@ -81,7 +87,7 @@ class Uncompilable(Exception):
 
 
 class NoCompiler(Uncompilable):
-    """There is no C compiler, no header of Python, or no mypyc."""
+    """There is no C compiler that works, no header of Python, or no mypyc."""
 
 
 def sources() -> list[str]:
@@ -91,11 +97,38 @@ def sources() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
-def compiler() -> list[str] | None:
-    """The C compiler that Python itself was built with, or `CC`; None if there is none."""
-    command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
-    headers = Path(sysconfig.get_path("include"), "Python.h")
-    return command if shutil.which(command[0]) and headers.exists() else None
+def compiler() -> list[str]:
+    """The C compiler: `CC`, or else the one that built Python, or else what is there.
+
+    Raises:
+        NoCompiler: none of them finds the header of Python and the C library's.
+    """
+    given = os.environ.get("CC", "").strip()
+    known = (sysconfig.get_config_var("CC"), "cc", "gcc", "clang")
+    refused = []
+    for each in (given,) if given else dict.fromkeys(filter(None, known)):
+        command = shlex.split(each)
+        if (refusal := _refusal(command)) is None:
+            return command
+        refused.append(f"{each}: {refusal}")
+    raise NoCompiler(f"no C compiler works ({'; '.join(refused)})")
+
+
+def _refusal(command: list[str]) -> str | None:
+    """Why a C compiler cannot compile for this Python; None: it can."""
+    if shutil.which(command[0]) is None:
+        return "not found"
+    done = subprocess.run(
+        [*command, f"-I{sysconfig.get_path('include')}", "-fsyntax-only", "-x", "c", "-"],
+        input="#include <Python.h>\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return None if done.returncode == 0 else _first_error(done.stderr) or "fails"
+
+
+def _first_error(text: str) -> str:
+    """The line that says most, of what a compiler prints."""
+    lines = text.splitlines()
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
 
 
 def build(kind: str, folder: Path) -> None:
@@ -110,19 +143,19 @@ def build(kind: str, folder: Path) -> None:
     """
     from ringfaust.compiled import STAMP, digest  # noqa: PLC0415
 
-    if compiler() is None:
-        raise NoCompiler("no C compiler or no Python.h")
+    command = [*compiler(), *_ALWAYS, *FLAGS[kind]]
     before = digest()
-    with tempfile.TemporaryDirectory(prefix="ringfaust-build-") as name:
+    # Beside its place, so that it takes it as a whole: nobody sees, or keeps, a part of a build.
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as name:
         built = Path(name, "built")
-        # First the module in C: a C compiler that does not work is noticed at once.
-        _compile([_native(Path(name))], Path(name, "o"), built, FLAGS[kind])
+        # First the module in C, which takes a second.
+        _compile(command, [_native(Path(name))], Path(name, "o"), built)
         if kind != "sanitized":
-            _compile(_translate(Path(name, "c")), Path(name, "o"), built, FLAGS[kind])
+            _compile(command, _translate(Path(name, "c")), Path(name, "o"), built)
         # Last, and of what was there when the build began.
         (built / STAMP).write_text(f"{before} {kind}")
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(built, folder)
+        built.rename(folder)
 
 
 def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
@@ -146,8 +179,8 @@ def _translate(folder: Path) -> list[tuple[str, list[str], list[str]]]:
                 group_name=GROUP,
                 target_dir=str(folder),
             )
-    except SystemExit:
-        raise Uncompilable(output.getvalue()) from None
+    except SystemExit as error:
+        raise Uncompilable(output.getvalue() or str(error)) from None
     if "warning" in output.getvalue():  # what it warns of, it compiles to something else
         raise Uncompilable(output.getvalue())
     return [
@@ -166,16 +199,14 @@ def _native(folder: Path) -> tuple[str, list[str], list[str]]:
 
 
 def _compile(
+    command: list[str],
     modules: list[tuple[str, list[str], list[str]]],
     objects: Path,
     built: Path,
-    flags: tuple[str, ...],
 ) -> None:
-    """Compile and link the libraries, on all cores."""
-    command = compiler()
-    assert command is not None
+    """Compile and link the libraries, on several cores."""
     objects.mkdir(exist_ok=True)
-    common = [*command, *_ALWAYS, *flags, f"-I{sysconfig.get_path('include')}"]
+    include = f"-I{sysconfig.get_path('include')}"
 
     def run(arguments: list[str]) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -184,19 +215,27 @@ def _compile(
 
     def compile_one(source: str, folders: list[str]) -> str:
         target = str(objects / f"{source.replace(os.sep, '_')}.o")
-        run([*common, *folders, "-c", source, "-o", target])
+        run([*command, include, *folders, "-c", source, "-o", target])
         return target
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_COMPILERS)) as pool:
         for name, files, more in modules:
             parts = list(pool.map(lambda each, more=more: compile_one(each, more), files))
             library = built.joinpath(*name.removeprefix("ringfaust.").split("."))
             library.parent.mkdir(parents=True, exist_ok=True)
-            run([*command, *flags, *_SHARED, *parts, "-o", f"{library}{SUFFIX}"])
+            run([*command, *_SHARED, *parts, "-o", f"{library}{SUFFIX}"])
 
 
 class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
     """Puts the compiled modules into the wheel, which is for one platform then."""
+
+    def dependencies(self) -> list[str]:
+        """Called by hatch before it builds a wheel: what pip installs for the build."""
+        try:
+            compiler()
+        except NoCompiler:
+            return []
+        return [*NEEDED]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatch before it builds a wheel."""
@@ -214,7 +253,7 @@ class CompiledWheel(BuildHookInterface):  # type: ignore[misc]
             try:
                 build(OPTIMIZED, folder)
             except Uncompilable as error:
-                self.app.display_warning(f"{PURE}: {str(error).partition(chr(10))[0]}")
+                self.app.display_warning(f"{PURE}: {_first_error(str(error))}")
                 return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -240,7 +279,7 @@ def main() -> None:
     except NoCompiler as error:
         print(f"{PURE}: {error}")
     except Uncompilable as error:
-        sys.exit(f"mypyc cannot compile ringfaust:\n{error}")
+        sys.exit(f"ringfaust cannot be compiled:\n{error}")
 
 
 if __name__ == "__main__":

@@ -79,14 +79,21 @@ def _install() -> tuple[str, str, Any]:
     """How the engine runs, what would make it faster, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
         return f"{_PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
+    is_checkout = FOLDER.parents[1].joinpath("hatch_build.py").exists()
+    remedy = _IN_CHECKOUT if is_checkout else _INSTALLED
     modules = _modules()
     kind = build_kind()
     if not kind:
         why = ", because the sources have changed since they were compiled" if modules else ""
-        is_checkout = FOLDER.parents[1].joinpath("hatch_build.py").exists()
-        return f"{_PURE}{why}", _IN_CHECKOUT if is_checkout else _INSTALLED, None
-    sys.meta_path.insert(0, _Finder(modules))
-    from ringfaust import _native  # type: ignore[attr-defined]  # noqa: PLC0415
+        return f"{_PURE}{why}", remedy, None
+    finder = _Finder(modules)
+    sys.meta_path.insert(0, finder)
+    try:
+        from ringfaust import _native  # type: ignore[attr-defined]  # noqa: PLC0415
+    except ImportError as error:  # they were compiled on a newer system, for instance
+        sys.meta_path.remove(finder)
+        why = f", because the compiled modules cannot be loaded: {error}"
+        return f"{_PURE}{why}", f"delete {FOLDER}, then {remedy}", None
 
     return "compiled" if kind == OPTIMIZED else f"compiled, {kind}", "", _native
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def library(name: str) -> str:
     """The path of a library of the C compiler; its plain name if there is none."""
-    command = [*(hatch_build.compiler() or ["cc"]), f"-print-file-name={name}"]
+    command = [*hatch_build.compiler(), f"-print-file-name={name}"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+import hatch_build
 from ringfaust import compiled
 
 ROOT = Path(__file__).parents[2]
@@ -81,12 +84,68 @@ def test_modules_for_another_python_are_not_used(checkout: Path) -> None:
     assert run(checkout) == ("pure Python: slower", "ringfaust/core/engine.py")
 
 
+def test_modules_that_cannot_be_loaded_leave_the_sources(checkout: Path) -> None:
+    """Those of a newer system, for instance."""
+    folder = checkout / "ringfaust" / "_compiled"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / f"_native{EXTENSION_SUFFIXES[0]}").write_text("no library")
+    (folder / compiled.STAMP).write_text(f"{compiled.digest()} {compiled.OPTIMIZED}")
+    kind, file = run(checkout)
+    assert kind.startswith("pure Python: slower, because the compiled modules cannot be loaded: ")
+    assert file == "ringfaust/core/engine.py"
+
+
+@needs_compiled
+def test_a_build_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> NoReturn:
+        raise hatch_build.Uncompilable("refused")
+
+    monkeypatch.setattr(hatch_build, "_translate", refuse)
+    folder = tmp_path / "_compiled"
+    folder.mkdir()
+    (folder / "of before").touch()
+    with pytest.raises(hatch_build.Uncompilable, match="refused"):
+        hatch_build.build("debug", folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["_compiled"]
+    assert [path.name for path in folder.iterdir()] == ["of before"]
+
+
+def test_pip_fetches_nothing_to_compile_with_where_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hook = hatch_build.CompiledWheel(str(ROOT), {}, None, None, "", "wheel")
+    monkeypatch.setenv("CC", "true")
+    assert tuple(hook.dependencies()) == hatch_build.NEEDED
+    monkeypatch.setenv("CC", "false")
+    assert hook.dependencies() == []
+
+
+def test_a_compiler_is_looked_for_under_several_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(hatch_build.sysconfig, "get_config_var", lambda name: "no-such-cc -pthread")
+    monkeypatch.setattr(hatch_build, "_refusal", lambda tried: "?" if tried != ["gcc"] else None)
+    assert hatch_build.compiler() == ["gcc"]
+
+
 @pytest.mark.parametrize(
     ("missing", "text"),
-    [("compiler", "no C compiler"), ("mypyc", "mypyc cannot be imported: ")],
+    [
+        ("compiler", "no C compiler works (no-such-compiler: not found)"),
+        ("headers", "fatal error: stdio.h: No such file or directory"),
+        ("mypyc", "mypyc cannot be imported: "),
+    ],
 )
 def test_without_a_compiler_one_line_says_so(checkout: Path, missing: str, text: str) -> None:
     """mypyc may be missing if pip builds without isolation."""
+    without_headers = checkout / "cc"
+    without_headers.write_text(
+        "#!/bin/sh\necho 'In file included from Python.h:' >&2\n"
+        "echo 'Python.h:12:10: fatal error: stdio.h: No such file or directory' >&2\nexit 1\n"
+    )
+    without_headers.chmod(0o755)
     shutil.rmtree(checkout / "ringfaust" / "_compiled", ignore_errors=True)
     shutil.copy(ROOT / "hatch_build.py", checkout)
     hide = f"import sys; sys.modules[{missing!r}] = None; import hatch_build; hatch_build.main()"
@@ -95,8 +154,10 @@ def test_without_a_compiler_one_line_says_so(checkout: Path, missing: str, text:
         env={
             **os.environ,
             "PYTHONPATH": str(checkout),
-            # The C compiler does nothing: what is looked at is how the translation begins.
-            "CC": "no-such-compiler" if missing == "compiler" else "true",
+            # `true` does nothing: what is looked at is how the translation begins.
+            "CC": {"compiler": "no-such-compiler", "headers": str(without_headers)}.get(
+                missing, "true"
+            ),
         },
         capture_output=True,
         text=True,

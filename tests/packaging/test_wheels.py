@@ -205,7 +205,8 @@ def test_a_wheel_is_for_every_platform_or_compiled_and_has_types_and_licence(
     assert any(each.startswith("ringfaust/_compiled/") for each in names) is is_compiled
     assert wheels[name].name.split("-")[1] == ringfaust.__version__
     assert "ringfaust/py.typed" in names
-    assert any(each.endswith("licenses/LICENSE") for each in names)
+    (licence,) = (each for each in names if each.endswith("licenses/LICENSE"))
+    assert zipfile.ZipFile(wheels[name]).read(licence) == (ROOT / "LICENSE").read_bytes()
     roots = {each.split("/")[0] for each in names}
     assert {root for root in roots if not root.endswith(".dist-info")} == {"ringfaust"}
 
