@@ -119,7 +119,7 @@ class ProtocolError(RingfaustError):
     """A record from outside is not valid. It goes to the dead topic with `reason`.
 
     Attributes:
-        reason: one word for the dead record (`undecodable` or `too_large`).
+        reason: one word for the dead record (`undecodable`, `too_large` or `skipped`).
     """
 
     def __init__(self, text: str, reason: str = "undecodable") -> None:

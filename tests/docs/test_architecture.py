@@ -6,6 +6,7 @@ import re
 import tomllib
 
 from ringfaust.core.model import HELD_STATES
+from ringfaust.core.table import Kind
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -31,6 +32,11 @@ def test_the_layers_are_those_of_the_linter() -> None:
 def test_the_modules_for_private_apis_are_named() -> None:
     found = {f"../{path.relative_to(ROOT)}" for path in (ROOT / "ringfaust").rglob("vendor.py")}
     assert set(re.findall(r"\]\(([\w./]+/vendor\.py)\)", PAGE)) == found
+
+
+def test_the_list_of_tables_has_each() -> None:
+    (tables,) = re.findall(r"The tables are\n(.*?)\n\n\[core/table", PAGE, re.DOTALL)
+    assert set(re.findall(r"`([A-Z_]+)`", tables)) == {kind.name for kind in Kind}
 
 
 def test_the_drawing_of_the_states_has_each() -> None:
