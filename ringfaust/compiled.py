@@ -25,7 +25,8 @@ STAMP = "SOURCES"
 OPTIMIZED = "optimized"
 """The build that people use; `hatch_build.py` has others for developers."""
 
-_PURE = "pure Python: slower"
+PURE = "pure Python: slower"
+"""How the kind begins if nothing is compiled."""
 _IN_CHECKOUT = "run `make setup`, where there are a C compiler and Python's headers"
 _INSTALLED = (
     "install a C compiler and Python's headers, then ringfaust again with "
@@ -78,14 +79,14 @@ class _Finder:
 def _install() -> tuple[str, str, Any]:
     """How the engine runs, what would make it faster, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
-        return f"{_PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
+        return f"{PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
     is_checkout = FOLDER.parents[1].joinpath("hatch_build.py").exists()
     remedy = _IN_CHECKOUT if is_checkout else _INSTALLED
     modules = _modules()
     kind = build_kind()
     if not kind:
         why = ", because the sources have changed since they were compiled" if modules else ""
-        return f"{_PURE}{why}", remedy, None
+        return f"{PURE}{why}", remedy, None
     finder = _Finder(modules)
     sys.meta_path.insert(0, finder)
     try:
@@ -93,7 +94,7 @@ def _install() -> tuple[str, str, Any]:
     except ImportError as error:  # they were compiled on a newer system, for instance
         sys.meta_path.remove(finder)
         why = f", because the compiled modules cannot be loaded: {error}"
-        return f"{_PURE}{why}", f"delete {FOLDER}, then {remedy}", None
+        return f"{PURE}{why}", f"delete {FOLDER}, then {remedy}", None
 
     return "compiled" if kind == OPTIMIZED else f"compiled, {kind}", "", _native
 

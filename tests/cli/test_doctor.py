@@ -16,7 +16,8 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from ringfaust.cli import doctor as checks
-from ringfaust.cli.doctor import disk, engine, judge_settings, judge_workers, memory
+from ringfaust.cli.doctor import disk, engine, memory
+from ringfaust.cli.judge import judge_engines, judge_settings, judge_workers
 from ringfaust.cli.main import main
 from ringfaust.client import StoppedPartition, WorkerStatus
 from ringfaust.config import WorkerConfig
@@ -138,6 +139,14 @@ def test_an_engine_that_is_not_compiled_is_found(
     monkeypatch.setattr(checks.compiled, "REMEDY", remedy)
     found = engine()
     assert (found.check, found.level, found.remedy) == ("engine", level, remedy)
+
+
+def test_a_worker_elsewhere_that_is_not_compiled_is_found() -> None:
+    slow = status(worker="slow", engine="pure Python: slower, because RINGFAUST_PURE is set")
+    gone = status(worker="gone", engine="pure Python: slower", time_ms=-99_000)
+    (found,) = judge_engines([status(), slow, gone], 2_000)
+    assert (found.check, found.level) == ("engine", "warn")
+    assert found.text == f"that of slow is {slow.engine}"
 
 
 def doctor(app: Application, status: int, *more: str) -> list[dict[str, str]]:
