@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.processes import ROOT
+from ringfaust import compiled
 from ringfaust.java.jars import KAFKA
 from ringfaust.java.runtime import find_java
 
@@ -29,6 +30,7 @@ def environment() -> dict[str, object]:
         "python": platform.python_version(),
         "java": find_java().version,
         "broker": KAFKA.name,
+        "engine": compiled.KIND,
         **{library: version(library) for library in _LIBRARIES},
     }
 

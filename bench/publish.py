@@ -11,16 +11,19 @@ from bench import page
 from bench.processes import ROOT
 from bench.results import Results, read
 
-_SAME = ("commit", "processor", "cores", "python", "java", "broker")
+_SAME = ("commit", "engine", "processor", "cores", "python", "java", "broker")
 
 
 def merged(parts: list[Results]) -> Results:
     """All lines of the parts; of a load that was measured twice, the last lines.
 
     Raises:
-        typer.BadParameter: they do not come from the same program on the same machine.
+        typer.BadParameter: they do not come from the same program on the same machine, or were
+            not compiled.
     """
     first = parts[0].environment
+    if (engine := first.get("engine", "unknown")) != "compiled":
+        raise typer.BadParameter(f"the engine was not compiled but {engine}: run `make setup`")
     for part in parts[1:]:
         for name in _SAME:
             found = part.environment[name]

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.kafka import Kafka
-from bench.model import Figures, Load
+from bench.model import WARM_UPS, Figures, Load
 from bench.processes import Process
 from ringfaust.java import KafkaVersion
 from ringfaust.java.jars import Bundle, fetch, kafka
@@ -37,6 +37,7 @@ class ShareGroup:
 
     def __init__(self) -> None:
         self._kafka = Kafka(BROKER)
+        self._is_warm = False
 
     def __enter__(self) -> Self:
         self._kafka.__enter__()
@@ -48,6 +49,7 @@ class ShareGroup:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._is_warm = False
         self._kafka.__exit__(kind, error, trace)
 
     def carries(self, load: Load) -> bool:
@@ -55,7 +57,14 @@ class ShareGroup:
         return load.workload == "cycle" and not load.ringfaust_only
 
     def run(self, load: Load) -> Figures:
-        """Consume a new topic while it is filled."""
+        """Consume a new topic while it is filled. Before the first run the broker is warmed up."""
+        if not self._is_warm:
+            self._is_warm = True
+            for warm_up in filter(self.carries, WARM_UPS):
+                self._consume(warm_up)
+        return self._consume(load)
+
+    def _consume(self, load: Load) -> Figures:
         name = self._kafka.new_name("share")
         self._kafka.create(name)
         earliest = ["--add-config", "share.auto.offset.reset=earliest"]

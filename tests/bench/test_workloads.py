@@ -18,7 +18,7 @@ EVICT = Load("evict", "", "evict", 1_000)
 CYCLE = Load("cycle", "individual, credit 10", "cycle", 1_000)
 WHERE = {
     "at": "2026-01-01", "commit": "abc", "processor": "p", "cores": 2, "memory_gib": 4,
-    "python": "3.11", "java": "17", "broker": "kafka",
+    "python": "3.11", "java": "17", "broker": "kafka", "engine": "compiled",
 }  # fmt: skip
 
 
@@ -63,6 +63,11 @@ def test_parts_are_merged_and_a_repeated_load_counts_once() -> None:
 def test_parts_of_two_commits_are_not_merged() -> None:
     with pytest.raises(typer.BadParameter, match="differ in commit: abc and def"):
         merged([results(EVICT, (1, 1)), results(CYCLE, (2, 2), commit="def")])
+
+
+def test_figures_of_pure_python_are_not_published() -> None:
+    with pytest.raises(typer.BadParameter, match="not compiled but pure Python: slower: run"):
+        merged([results(EVICT, (1, 1), engine="pure Python: slower")])
 
 
 def test_publishing_replaces_what_is_between_the_markers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ringfaust.supervisor import SupervisedProcess
 from ringfaust.worker.observe.metrics import exposition, gauge
 from ringfaust.worker.observe.web import as_metrics, new_app
 
+UP = "ringfaust_process_up"
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
@@ -53,7 +54,7 @@ def processes_app(
             if status == web.HTTPBadRequest.status_code:
                 return web.Response(status=status, text=text)
         up = [(number, status == 200) for number, (status, _) in enumerate(answers)]
-        about = gauge("ringfaust_process_up", "1 if the process answers.", "process", up)
+        about = gauge(UP, "1 if the process answers.", "process", up)
         texts = {number: text for number, (status, text) in enumerate(answers) if status == 200}
         merged = await asyncio.to_thread(merge, texts)
         return as_metrics(exposition([about, *merged]))

@@ -29,6 +29,7 @@ from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.metrics import MOST_QUEUES, WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
+from ringfaust.worker.observe.processes import UP
 from ringfaust.worker.observe.web import CannotListen, served, web_app
 from ringfaust.worker.partition import numbers as partition_numbers
 from ringfaust.worker.partition.numbers import Holding, PartitionNumbers
@@ -349,7 +350,7 @@ async def test_alerts_and_dashboard_name_only_metrics_that_exist(world: World) -
     exported = world.metrics.coarse() + await world.metrics.detailed(
         ["messages", "transitions", "evicted", "overwrite"], "#"
     )
-    known = set(re.findall(r"^# TYPE (\S+)", exported.decode(), re.MULTILINE))
+    known = {UP, *re.findall(r"^# TYPE (\S+)", exported.decode(), re.MULTILINE)}
     rules = yaml.safe_load((COMPOSE / "prometheus-alerts.yaml").read_text())
     alerts = [rule for group in rules["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in alerts}) == len(alerts)
