@@ -16,8 +16,8 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.checks import consumers, queues, settles, xids
 from ringfaust.core.checks.queues import SEARCHES, search
-from ringfaust.core.checks.refusal import CommandRefused
-from ringfaust.core.model import Refusal, Stage, Unfinished
+from ringfaust.core.checks.refusal import CommandRefused, InTurn
+from ringfaust.core.model import IN_TURN, Refusal, Stage, Unfinished
 from ringfaust.core.queue import Queue, QueueRow
 from ringfaust.core.state import State
 from ringfaust.core.transitions import (
@@ -76,9 +76,35 @@ _CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
 }
 """What checks a command."""
 
+_WAITING: Final[dict[str, Callable[..., c.Command]]] = {
+    each.__name__: each
+    for each in (
+        c.Ack,
+        c.AckMany,
+        c.Credit,
+        c.Detach,
+        c.Heartbeat,
+        c.Recover,
+        c.Reject,
+        c.Release,
+    )
+}
+
+
+def _in_turn(work: Work, stage: Stage) -> list[Stage]:
+    """Check such a command. It may open further queues, whose first use comes before it, too."""
+    name, *fields = stage.args
+    command = _WAITING[name](*fields)
+    try:
+        return _CHECKS[type(command)](work, command)
+    except InTurn:
+        return [stage]
+
+
 _CHECKS_IN_TURN: Final[dict[str, Callable[[Work, Stage], list[Stage]]]] = {
     **dict.fromkeys(SEARCHES, search),
     settling.ATTACH: consumers.join,
+    IN_TURN: _in_turn,
     sending.SEND: queues.send,
 }
 """What checks a stage when all before it has been done: it depends on that (R114)."""
@@ -228,6 +254,8 @@ class Engine:
             stages = _CHECKS[type(command)](work, command)
         except CommandRefused as no:
             return e.Refused(_queue_of(command), no.reason, no.about, no.text)
+        except InTurn:
+            stages = [Stage(IN_TURN, _queue_of(command), (type(command).__name__, *command))]
         if stages:
             work.accept()
             self._perform(stages)  # behind what the first use of an address has left to do

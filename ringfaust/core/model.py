@@ -171,8 +171,13 @@ class Stage(NamedTuple):
     queue: str
     """Empty: it concerns the partition."""
     args: tuple[Any, ...] = ()
-    """What else the part needs, such as where to resume: plain JSON values. The first may be the
-    message that is being sent."""
+    """What else the part needs, such as where to resume. Of a stage that may wait for the next
+    transaction these are plain JSON values; the first may be the message that is being sent."""
+
+
+IN_TURN = "in turn"
+"""The kind of the stage that is a whole command, to be checked when what the first use of its queue
+has left is done (R90, R114). `args`: the name of its type, and its fields."""
 
 
 class Unfinished(NamedTuple):

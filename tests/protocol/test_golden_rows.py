@@ -5,6 +5,7 @@ A new layout of a kind gets a new version and golden bytes of its own; the bytes
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from ringfaust.core import levels
 from ringfaust.core.address import AddressRow
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.model import (
+    IN_TURN,
     AckMode,
     Consumer,
     Delivery,
@@ -281,6 +283,18 @@ def test_the_row_of_a_command_that_sends_a_message_ends_with_it() -> None:
     )
     assert write_value(Kind.UNFINISHED, value) == raw
     assert read_value(Kind.UNFINISHED, raw) == value
+
+
+def test_the_row_of_a_command_that_waits_for_its_turn_is_no_longer_than_its_record() -> None:
+    """R120: what is not ASCII takes no more bytes than in the record."""
+    deliveries = [[number, f"{number}-\u4e2d\ud800" * 60] for number in range(1_000)]
+    value = Unfinished(
+        (Stage(IN_TURN, "q", ("AckMany", "q", "k", deliveries)),), "q", 5, False, ("in/0/7",)
+    )
+    raw = write_value(Kind.UNFINISHED, value)
+    assert read_value(Kind.UNFINISHED, raw) == value
+    text = json.dumps({"deliveries": deliveries}, ensure_ascii=False)
+    assert len(raw) < len(text.encode("utf-8", "surrogatepass")) + 200
 
 
 def test_the_row_of_a_transaction_with_an_owner_or_a_timeout() -> None:

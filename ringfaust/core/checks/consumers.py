@@ -13,6 +13,7 @@ from ringfaust.core.checks.refusal import (
     bad,
     beyond,
     check_given_selector,
+    check_turn,
     known_queue,
 )
 from ringfaust.core.model import WINDOW, AckMode, Consumer, Refusal, Stage
@@ -179,7 +180,7 @@ def credit(work: Work, credit: c.Credit) -> list[Stage]:
 def heartbeat(work: Work, heartbeat: c.Heartbeat) -> list[Stage]:
     """Note that a consumer is alive (R13). Nothing else happens."""
     queue, consumer = _find(work, heartbeat)
-    return [Stage(ALIVE, queue.name, (consumer,))]
+    return [Stage(ALIVE, queue.name, (consumer.name,))]
 
 
 def detach(work: Work, detach: c.Detach) -> list[Stage]:
@@ -192,7 +193,7 @@ def recover(work: Work, recover: c.Recover) -> list[Stage]:
     """Return all that a consumer holds; it stays attached (R20)."""
     queue, consumer = _find(work, recover)
     return [
-        Stage(ALIVE, queue.name, (consumer,)),
+        Stage(ALIVE, queue.name, (consumer.name,)),
         Stage(EXPIRE, queue.name),
         Stage(RETURN, queue.name, (consumer.name,)),
     ]
@@ -202,6 +203,7 @@ def _find(
     work: Work, command: c.Credit | c.Heartbeat | c.Detach | c.Recover
 ) -> tuple[Queue, Consumer]:
     queue = known_queue(work, command.queue)
+    check_turn(work)
     consumer = queue.consumers.get(command.consumer)
     if consumer is None:
         raise bad(command.consumer, "no consumer of that name is attached; attach it first")
@@ -233,7 +235,7 @@ def rollback(work: Work, rollback: c.Rollback) -> list[Stage]:
             consumers[name, consumer_name] = queue.consumers[consumer_name]
     for name, own in by_queue.items():
         in_order = sorted(own, key=lambda each: each.order)
-        stages += [Stage(ALIVE, name, (each,)) for each in in_order]
+        stages += [Stage(ALIVE, name, (each.name,)) for each in in_order]
     if consumers:  # C2, C9: also the order of the acks matters
         acks = _acked(consumers, rollback.acked)
         kind = REQUEUE if work.state.level >= levels.CUTS_MORE else REQUEUE_WHOLE

@@ -27,6 +27,23 @@ class CommandRefused(Exception):
         self.text = text
 
 
+class InTurn(Exception):
+    """Raised by the check of a command that waits for what the first use of its queue has left.
+
+    That may be more than fits into a transaction (R90, R114), and end what the command is about.
+    """
+
+
+def check_turn(work: Work) -> None:
+    """Check that nothing comes before a command that has opened its queues.
+
+    Raises:
+        InTurn: something does.
+    """
+    if work.stages:
+        raise InTurn
+
+
 def bad(about: str, text: str) -> CommandRefused:
     """Return a refusal with the general reason `bad_command`."""
     return CommandRefused(Refusal.BAD_COMMAND, about, text)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.checks.refusal import CommandRefused, bad, known_queue
+from ringfaust.core.checks.refusal import CommandRefused, bad, check_turn, known_queue
 from ringfaust.core.checks.xids import find_own, too_many_operations
 from ringfaust.core.create import create
 from ringfaust.core.model import AckMode, Consumer, Delivery, Refusal, Stage
@@ -51,10 +51,9 @@ def _ack_in_xid(work: Work, ack: c.Ack) -> list[Stage]:
     """Hold an ack until its transaction is decided (R81)."""
     number, row = find_own(work, ack.xid, ack.owner)
     queue, consumer, delivery = _find_delivery(work, ack)
-    if (
-        row.operations + len(covered(work, queue, consumer, delivery.number))
-        > limits.XID_OPERATIONS
-    ):
+    settled = covered(work, queue, consumer, delivery.number)
+    check_turn(work)
+    if row.operations + len(settled) > limits.XID_OPERATIONS:
         raise too_many_operations(ack.xid)
     return [Stage(HOLD_ACK, queue.name, (number, consumer, delivery))]
 
@@ -62,6 +61,7 @@ def _ack_in_xid(work: Work, ack: c.Ack) -> list[Stage]:
 def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
     """Settle several deliveries of a consumer as accepted; refuse those that have ended."""
     queue = known_queue(work, ack.queue)
+    check_turn(work)
     consumer = queue.consumers.get(ack.consumer)
     found: dict[int, None] = {}
     for number, message_id in ack.deliveries:
@@ -83,7 +83,7 @@ def ack_many(work: Work, ack: c.AckMany) -> list[Stage]:
     if consumer.ack_mode is _CLIENT:
         return [Stage(ACCEPT_ALL, queue.name, (consumer, max(found)))]
     return [
-        Stage(ALIVE, queue.name, (consumer,)),
+        Stage(ALIVE, queue.name, (consumer.name,)),
         Stage(EXPIRE, queue.name),
         Stage(ACCEPT_MANY, queue.name, (consumer.name, list(found))),
     ]
@@ -110,8 +110,10 @@ def _find_delivery(
 
     Raises:
         CommandRefused: there is none; with the reason that R103 names.
+        InTurn: something comes before it.
     """
     queue = known_queue(work, settle.queue)
+    check_turn(work)
     consumer = queue.consumers.get(settle.consumer)
     number = _held(consumer, settle.message, settle.delivery)
     if consumer is None or not number:

@@ -27,8 +27,8 @@ RELEASE, REJECT, REQUEUE_WHOLE = "release", "reject", "requeue whole"
 
 def alive_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Note that a consumer is alive (R13)."""
-    (consumer,) = stage.args
-    save_sign_of_life(work, queue, consumer)
+    (name,) = stage.args
+    save_sign_of_life(work, queue, queue.consumers[name])
 
 
 def expire_stage(work: Work, queue: Queue, _: Stage) -> None:

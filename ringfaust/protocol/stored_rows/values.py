@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from ringfaust.core.address import AddressRow
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.levels import check_level
 from ringfaust.core.model import (
+    IN_TURN,
     AckMode,
     Consumer,
     Group,
@@ -30,6 +32,7 @@ from ringfaust.protocol.stored_rows.version import (
     VERSION_BYTE,
     body_start,
     read_json,
+    to_json,
     versioned,
     write_json,
 )
@@ -240,6 +243,9 @@ def _read_clock(raw: bytes) -> Clock:
 _WITH_MESSAGE = VERSION_BYTE + 1
 """First byte of the row of a command that has a message to send: the message follows the JSON."""
 _END_OF_JSON = b"\0"
+_to_utf8 = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""So that a whole command takes no more bytes than in its record (R120): `\\u` is longer than a
+letter. As in the record, a text may have lone surrogates."""
 
 
 def _read_unfinished(raw: bytes) -> Unfinished:
@@ -267,11 +273,14 @@ def _write_unfinished(unfinished: Unfinished) -> bytes:
     stages = unfinished.stages
     # Only one stage can have a message: the others wait until it is done.
     message = next((s.args[0] for s in stages if s.args and isinstance(s.args[0], Message)), None)
+    if message is not None:
+        plain = [s._replace(args=(None, *s.args[1:])) if message in s.args else s for s in stages]
+        row = (plain, *row[1:])
+    is_command = any(each.kind == IN_TURN for each in stages)
+    body = (_to_utf8 if is_command else to_json)(row).encode("utf-8", "surrogatepass")
     if message is None:
-        return write_json(row)
-    plain = [s._replace(args=(None, *s.args[1:])) if message in s.args else s for s in stages]
-    json = write_json((plain, *row[1:]))[1:]
-    return bytes((_WITH_MESSAGE,)) + json + _END_OF_JSON + write_message(message)
+        return versioned(body)
+    return bytes((_WITH_MESSAGE,)) + body + _END_OF_JSON + write_message(message)
 
 
 # --- distributed transactions ---------------------------------------------------------------------
