@@ -125,9 +125,21 @@ def application(
         app.end()
 
 
-async def run(app: Application, *arguments: str, expect: int = 0) -> str:
-    """Run a command with the application's files. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+async def run(
+    app: Application, *arguments: str, expect: int = 0, in_a_process: bool = False
+) -> str:
+    """Run a command with the application's files. Returns what it prints.
+
+    Args:
+        app: whose files.
+        arguments: of the command.
+        expect: its exit status.
+        in_a_process: of its own, which costs a second. A worker needs one.
+    """
+    if in_a_process:
+        done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+    else:
+        done = await asyncio.to_thread(app.run_inside, *arguments, "--config", app.config_dir)
     logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr

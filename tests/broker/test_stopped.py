@@ -96,9 +96,15 @@ class Town:
     async def say(self, *command: str) -> str:
         """Run a command of `ringfaust partition`, which must succeed."""
         config = ("--config", self.app.config_dir)
-        done = await asyncio.to_thread(self.app.run, "partition", *command, *config)
+        done = await asyncio.to_thread(self.app.run_inside, "partition", *command, *config)
         assert done.returncode == 0, done.stderr + self.app.workers[0].log_text()[-3_000:]
         return done.stdout
+
+    def states(self) -> set[str]:
+        """Those of the partitions, as `ringfaust partition ls` lists them."""
+        config = ("--config", self.app.config_dir)
+        listed = self.app.run_inside("partition", "ls", "--json", *config).stdout
+        return {each["state"] for each in json.loads(listed)}
 
     async def stopped(self, *, at: str = "") -> StoppedPartition:
         """Wait until the worker reports that the partition has stopped."""
@@ -367,8 +373,7 @@ async def test_one_poisoned_partition_stops_alone(
         }
     proof = await prove(app.worker_config, app.inputs, held)
     assert proof.balanced, proof.problems()
-    listed = json.loads(app.run("partition", "ls", "--json", "--config", app.config_dir).stdout)
-    assert {each["state"] for each in listed} == {"serving"}
+    await until(lambda: town.states() == {"serving"}, DEADLINE_S, "all are served")
     silence_s = round(max(town.silences.values()), 2)
     record_property("longest_silence_s", silence_s)
     print(f"{poison.__name__}: the others were silent for {silence_s} s at most")
@@ -397,7 +402,8 @@ async def test_a_partition_that_cannot_be_opened_keeps_no_other_closed(app: Appl
         for partition in {*range(PARTITIONS)} - {POISONED}:
             await town.send(partition)
             await town.until_added(partition, 2)
-        again = app.run("partition", "skip", "2", "in/2/0", "--yes", "--config", app.config_dir)
+        wrong = ("partition", "skip", "2", "in/2/0", "--yes", "--config", app.config_dir)
+        again = app.run_inside(*wrong)
         assert "partition 2 has stopped at no record, not at in/2/0" in again.stderr
         shown = await town.say("show", "2")
         assert stopped.reason in shown
