@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application
+from ringfaust.testing.scenario.faust import remove_members
+from tests.chaos.harness import Application, Worker
 from tests.chaos.verdict import wait_until_read
 
 DEADLINE_S = 60
@@ -123,6 +124,17 @@ def application(
         yield app
     finally:
         app.end()
+
+
+async def lose_disk(app: Application, worker: Worker) -> None:
+    """Kill an application's only worker, and delete its data directory.
+
+    It starts as another worker, so the group would first wait until the session of the one that is
+    gone has ended.
+    """
+    worker.kill()
+    worker.wipe()
+    await remove_members(app.servers, app.worker_config.application)
 
 
 async def run(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, some
+from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, lose_disk, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
@@ -47,8 +47,7 @@ async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application)
         await client.say("attach", "slow", consumer="me", credit=1)
         assert (await client.say("ack", "slow", consumer="me", message="s0"))["ok"]
         await client.until_ready("slow", "s2", "s3")
-        worker.kill()
-        worker.wipe()
+        await lose_disk(app, worker)
 
         worker.start()
         for message in ids[1:7]:

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import DEADLINE_S, all_came_once, client_of, some
+from tests.broker.clients import DEADLINE_S, all_came_once, client_of, lose_disk, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
@@ -56,8 +56,7 @@ async def test_a_pause_survives_restarts_and_other_topics_are_still_read(app: Ap
         await client.say("attach", "slow", consumer="me", credit=1)
         assert (await client.say("ack", "slow", consumer="me", message="late"))["ok"]
         await client.say("detach", "slow", consumer="me")
-        worker.kill()
-        worker.wipe()
+        await lose_disk(app, worker)
         worker.start()
         await client.send(side, ["after"], "fast")
         await client.until_ready("fast", *some("s"), "after")
