@@ -452,26 +452,6 @@ async def test_an_error_of_listener_or_agent_stops_the_worker(
         await asyncio.wait({starting})
 
 
-async def test_a_worker_survives_a_restart_of_its_broker_and_stops_without_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with EmbeddedBroker() as broker:
-        topic = await new_topic(broker)
-        await fill(broker, TP(topic, 0), 0, 10)
-        async with Recorder(broker, group(), topic).running() as recorder:
-            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 10)
-            await asyncio.to_thread(broker.restart)
-            await fill(broker, TP(topic, 0), 10, 10)
-            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 20)
-            caplog.clear()
-            await asyncio.to_thread(broker.stop)
-            await until(
-                lambda: any(record.name.startswith("aiokafka") for record in caplog.records)
-            )
-            async with asyncio.timeout(STOP_S):
-                await recorder.app.stop()
-
-
 WORKER = """
 from ringfaust.worker.faust.transport import BatchApp
 
