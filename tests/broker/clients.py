@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ class Client:
         self._app = app
         self._producer = producer
         self._replies = replies
+        self._name = uuid.uuid4().hex[:8]
         self._asked = 0
 
     async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
@@ -44,7 +46,7 @@ class Client:
     ) -> dict[str, Any]:
         """Send a command. Returns its reply."""
         self._asked += 1
-        reply = f"reply-{self._asked}"
+        reply = f"{self._name}-{self._asked}"  # what others were told stays in the topic
         about = {"queue": queue} if queue else {}
         value = json.dumps({"type": kind, "reply": reply, **about, **fields}).encode()
         await self._producer.send_and_wait(self._app.topic("control"), value, partition=partition)
