@@ -12,6 +12,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from ringfaust.client import Admin
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.faust import remove_members
@@ -97,6 +98,13 @@ async def all_came_once(app: Application, client: Client, *queues: str) -> None:
     """Wait until all inputs are read, then check that the accounts balance."""
     await wait_until_read(app, DEADLINE_S)
     await balanced(app, client, *queues)
+
+
+async def queues_of(app: Application) -> list[str]:
+    """The names of all queues that its workers have."""
+    name = app.worker_config.application
+    async with Admin(bootstrap_servers=app.servers, application=name) as admin:
+        return [each.queue for each in await admin.queues()]
 
 
 async def balanced(app: Application, client: Client, *queues: str) -> None:
