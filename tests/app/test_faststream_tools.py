@@ -1,10 +1,9 @@
-"""FastStream's own test tools with a `RingBroker`, and one run on a real broker and worker."""
+"""FastStream's own test tools with a `RingBroker`; test_on_kafka.py has a run on a real worker."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +15,7 @@ from pydantic import ValidationError
 from ringfaust.client import BadArgument
 from ringfaust.faststream import RingBroker, RingMessage, TestRingBroker
 from ringfaust.testing import MemoryBroker
-from ringfaust.testing.broker import EmbeddedBroker
 from tests.app.shop import DEADLINE_S, QUEUES, Order, PaymentDownError
-from tests.chaos.harness import Application
-from tests.client.harness import ClientHarness, new_application
 from tests.client.test_documents import ROOT, blocks
 from tests.client.test_spans import Exported, exported
 
@@ -116,32 +112,6 @@ async def test_a_handler_runs_in_the_trace_of_its_message(exported: Exported) ->
     process, charged = exported["process orders"], exported["charge"]
     assert charged.parent.span_id == process.context.span_id
     assert process.context.trace_id == exported["send orders"].context.trace_id
-
-
-@pytest.fixture(scope="module")
-def worker(
-    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Application]:
-    application = new_application(tmp_path_factory.mktemp("faststream"), broker)
-    application.new_worker()
-    yield application
-    application.end()
-
-
-@pytest.mark.kafka
-async def test_a_real_worker_delivers_settles_and_keeps_the_dead(worker: Application) -> None:
-    harness = ClientHarness(worker, "faststream")
-    where = harness.where
-    shop = Shop(where.pop("application"), **where)
-    invoices = harness.a_queue("short")
-    charge = shop.subscribe(harness.queue, harness.to, **harness.for_queue(invoices))
-    for_queue = harness.for_queue()
-    async with TestRingBroker(shop.broker, with_real=True) as real:
-        await real.publish(EGGS, harness.to, **for_queue)
-        await charge.wait_call(timeout=DEADLINE_S)
-        await real.publish({**EGGS, "item": "gold"}, harness.to, **for_queue)
-        await harness.counts(acked=1, dead=1, messages=0)
-        await harness.counts(invoices, ready=1)
 
 
 def test_the_page_runs_as_written(tmp_path: Path) -> None:

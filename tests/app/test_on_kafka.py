@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from ringfaust.app import Context, RingApp
+from ringfaust.faststream import TestRingBroker
 from ringfaust.protocol.dead import DeadFilter
 from ringfaust.protocol.records import Role
 from ringfaust.redrive.reader import dead_reader
 from ringfaust.supervisor import on_signal
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.app.shop import DEADLINE_S, Gate, Order, PaymentDownError, ThreadGate, until
+from tests.app.test_faststream_tools import Shop
 from tests.chaos.harness import Application
 from tests.client.harness import ClientHarness, new_application, take
 
@@ -205,3 +207,16 @@ async def test_a_consumer_reads_bodies_and_waits_for_a_while(shop: ClientHarness
         await unreadable.reject("no number")
         assert await consumer.receive(timeout_ms=50) is None
     await shop.counts(acked=1, dead=1)
+
+
+async def test_faststream_delivers_settles_and_keeps_the_dead(shop: ClientHarness) -> None:
+    where = shop.where
+    app = Shop(where.pop("application"), **where)
+    invoices = shop.a_queue("short")
+    charge = app.subscribe(shop.queue, shop.to, **shop.for_queue(invoices))
+    async with TestRingBroker(app.broker, with_real=True) as real:
+        await real.publish(EGGS, shop.to, **shop.for_queue())
+        await charge.wait_call(timeout=DEADLINE_S)
+        await real.publish({**EGGS, "item": "gold"}, shop.to, **shop.for_queue())
+        await shop.counts(acked=1, dead=1, messages=0)
+        await shop.counts(invoices, ready=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from ringfaust.client import Admin
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application
+from ringfaust.testing.scenario.faust import remove_members
+from tests.chaos.harness import Application, Worker
 from tests.chaos.verdict import wait_until_read
 
 DEADLINE_S = 60
@@ -27,6 +30,7 @@ class Client:
         self._app = app
         self._producer = producer
         self._replies = replies
+        self._name = uuid.uuid4().hex[:8]
         self._asked = 0
 
     async def send(self, topic: str, ids: Sequence[str], *queues: str, **more: str) -> None:
@@ -43,7 +47,7 @@ class Client:
     ) -> dict[str, Any]:
         """Send a command. Returns its reply."""
         self._asked += 1
-        reply = f"reply-{self._asked}"
+        reply = f"{self._name}-{self._asked}"  # what others were told stays in the topic
         about = {"queue": queue} if queue else {}
         value = json.dumps({"type": kind, "reply": reply, **about, **fields}).encode()
         await self._producer.send_and_wait(self._app.topic("control"), value, partition=partition)
@@ -96,6 +100,13 @@ async def all_came_once(app: Application, client: Client, *queues: str) -> None:
     await balanced(app, client, *queues)
 
 
+async def queues_of(app: Application) -> list[str]:
+    """The names of all queues that its workers have."""
+    name = app.worker_config.application
+    async with Admin(bootstrap_servers=app.servers, application=name) as admin:
+        return [each.queue for each in await admin.queues()]
+
+
 async def balanced(app: Application, client: Client, *queues: str) -> None:
     """Check that the accounts balance for what has been read."""
     held = {queue: (await client.say("list", queue, limit=10_000))["answer"] for queue in queues}
@@ -125,9 +136,32 @@ def application(
         app.end()
 
 
-async def run(app: Application, *arguments: str, expect: int = 0) -> str:
-    """Run a command with the application's files. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+async def lose_disk(app: Application, worker: Worker) -> None:
+    """Kill an application's only worker, and delete its data directory.
+
+    It starts as another worker, so the group would first wait until the session of the one that is
+    gone has ended.
+    """
+    worker.kill()
+    worker.wipe()
+    await remove_members(app.servers, app.worker_config.application)
+
+
+async def run(
+    app: Application, *arguments: str, expect: int = 0, in_a_process: bool = False
+) -> str:
+    """Run a command with the application's files. Returns what it prints.
+
+    Args:
+        app: whose files.
+        arguments: of the command.
+        expect: its exit status.
+        in_a_process: of its own, which costs a second. A worker needs one.
+    """
+    if in_a_process:
+        done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+    else:
+        done = await asyncio.to_thread(app.run_inside, *arguments, "--config", app.config_dir)
     logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr

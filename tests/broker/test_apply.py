@@ -150,7 +150,7 @@ async def test_a_topic_that_begins_to_take_the_hop_waits_until_the_workers_are_s
     workers = await two_workers(app)
     more = content(topic, 50, late={})
     app.write("queues.yaml", more)
-    await run(app, "apply", "--yes")
+    await run(app, "apply", "--yes", in_a_process=True)
     app.write(
         "queues.yaml",
         {**more, "routes": [{**more["routes"][0], "hop": "always"}]},
@@ -186,7 +186,7 @@ async def test_partitions_that_are_added_begin_with_what_was_applied_last(
     await until(worker.has_connected, 60, f"{worker.name} runs")
     by_hop["queues"]["ring.*"]["ring_size"] = 20
     app.write("queues.yaml", by_hop)
-    await run(app, "apply", "--yes")
+    await run(app, "apply", "--yes", in_a_process=True)
     assert await app.stop(worker) == []
     admin, prefix = AIOKafkaAdminClient(bootstrap_servers=app.servers), app.topic("")
     await admin.start()

@@ -21,7 +21,7 @@ from ringfaust.testing.broker import BrokerFailed, EmbeddedBroker
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(partitions_default=3) as running:
         yield running
@@ -90,13 +90,13 @@ async def test_topics_are_not_created_automatically(broker: EmbeddedBroker) -> N
 
 async def test_transactions_and_records_of_three_megabytes_work(broker: EmbeddedBroker) -> None:
     servers = broker.bootstrap_servers
-    await create(servers, "t")
+    await create(servers, "large")
     producer = AIOKafkaProducer(
         bootstrap_servers=servers, transactional_id="x", max_request_size=4_000_000
     )
     async with producer, producer.transaction():
-        await producer.send_and_wait("t", b"x" * 3_000_000, partition=0)
-    (value,) = await read(servers, "t", 1)
+        await producer.send_and_wait("large", b"x" * 3_000_000, partition=0)
+    (value,) = await read(servers, "large", 1)
     assert value is not None
     assert len(value) == 3_000_000
 

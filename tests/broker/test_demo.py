@@ -148,7 +148,7 @@ def test_on_given_brokers_the_topics_stay_and_are_named(
 def test_the_demo_can_be_stopped_at_any_time(
     broker: EmbeddedBroker, tmp_path: Path, how: signal.Signals
 ) -> None:
-    run = Run(tmp_path, broker.bootstrap_servers, limit=100_000)
+    run = Run(tmp_path, broker.bootstrap_servers, limit=20_000)
     run.read_until("replaying")
     run.process.send_signal(how)
     printed = run.end()

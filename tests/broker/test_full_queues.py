@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import DEADLINE_S, all_came_once, application, client_of, some
+from tests.broker.clients import (
+    DEADLINE_S,
+    all_came_once,
+    application,
+    client_of,
+    lose_disk,
+    queues_of,
+    some,
+)
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
@@ -23,6 +31,16 @@ QUEUES = {
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     with application(broker, tmp_path, QUEUES) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def running(
+    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
+    """With a worker, for tests that do not meet in a queue."""
+    with application(broker, tmp_path_factory.mktemp("full"), QUEUES) as app:
+        app.new_worker()
         yield app
 
 
@@ -47,8 +65,7 @@ async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application)
         await client.say("attach", "slow", consumer="me", credit=1)
         assert (await client.say("ack", "slow", consumer="me", message="s0"))["ok"]
         await client.until_ready("slow", "s2", "s3")
-        worker.kill()
-        worker.wipe()
+        await lose_disk(app, worker)
 
         worker.start()
         for message in ids[1:7]:
@@ -61,10 +78,9 @@ async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application)
     assert f"{place} resumed at offset 3: queue 'slow' accepts messages again" in worker.log_text()
 
 
-async def test_a_refused_send_gets_a_reply(app: Application) -> None:
-    into = app.inputs[0]
-    app.new_worker()
-    async with client_of(app) as client:
+async def test_a_refused_send_gets_a_reply(running: Application) -> None:
+    into = running.inputs[0]
+    async with client_of(running) as client:
         await client.send(into, ["first", "second"], "strict")
         reply = await client.reply_to("second")
         assert (reply["ok"], reply["reason"]) == (False, "queue_full")
@@ -75,14 +91,14 @@ async def test_a_refused_send_gets_a_reply(app: Application) -> None:
         assert (await client.reply_to("astray"))["reason"] == "unknown_queue"
         counts = await client.counts("strict")
         assert (counts["added"], counts["refused"], counts["dead"]) == (1, 2, 0)
-        await all_came_once(app, client, "strict")
+        await all_came_once(running, client, *await queues_of(running))
 
 
-async def test_lifting_a_limit_lets_the_waiting_messages_in(app: Application) -> None:
-    worker = app.new_worker()
+async def test_lifting_a_limit_lets_the_waiting_messages_in(running: Application) -> None:
+    (worker,) = running.workers
     ids = some("s", 50)
-    async with client_of(app) as client:
-        await client.send(app.inputs[0], ids, "slow")
+    async with client_of(running) as client:
+        await client.send(running.inputs[1], ids, "slow")
         await until(
             lambda: "'slow' is full" in worker.log_text(), DEADLINE_S, "the topic is paused"
         )

@@ -131,28 +131,22 @@ async def test_a_killed_worker_is_replaced_before_its_session_ends(
         assert "gives no sign of life; removing it from the group" in second.log_text()
 
 
-async def test_an_idle_worker_finds_out_that_another_one_has_its_partition(
+async def test_an_idle_worker_hands_a_partition_over_and_comes_back_unnoticed(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    """R124: nothing else would tell it."""
+    """R124: it finds out that another one has its partition; nothing else would tell it.
+
+    R125: after a restart it has the same identity, and gets the same partitions.
+    """
     with patient(broker, tmp_path, failover_after_ms=60_000) as app:
         first = app.new_worker()
         await until(lambda: share(first) == {0, 1}, DEADLINE_S, "it has both")
         second = app.new_worker()
-        await until(lambda: len(share(second)) == 1, DEADLINE_S, "the other one has one")
-        await until(
-            lambda: "handed over (ProducerFenced" in first.log_text(), DEADLINE_S, "it ends"
-        )
-
-
-async def test_a_worker_that_comes_back_at_once_is_noticed_by_nobody(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    """R125: it has the same identity, and gets the same partitions."""
-    with patient(broker, tmp_path, failover_after_ms=60_000) as app:
-        first, second = app.new_worker(), app.new_worker()
         await until(
             lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
+        )
+        await until(
+            lambda: "handed over (ProducerFenced" in first.log_text(), DEADLINE_S, "it ends"
         )
         mine = share(first)
         await until(lambda: are_followed(app), DEADLINE_S, "standbys are open, and have said so")

@@ -21,26 +21,26 @@ from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
 
+QUEUES = {
+    "q": {"ring_size": 2, "max_redrives": 1},
+    "other": {},
+    "thin": {"evicted_payload": "none", "ring_size": 1},
+}
+
 
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    queues = {
-        "q": {"ring_size": 2, "max_redrives": 1},
-        "other": {},
-        "thin": {"evicted_payload": "none", "ring_size": 1},
-    }
-    name = f"again-{tmp_path.name}"
-    with application(broker, tmp_path, queues) as app:
-        content = {
-            "routes": [
-                {"topic": app.inputs[0], "queue": "{header:to}", "hop": "never"},
-                {"topic": app.inputs[1], "queue": "{header:to}", "hop": "never"},
-                {"topic": name, "queue": "{header:ringfaust-queue}", "hop": "never"},
-            ],
-            "queues": queues,
-        }  # fmt: skip
-        app.write("queues.yaml", content)
-        app.create_topics()
+    with application(broker, tmp_path, QUEUES) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def running(
+    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Application]:
+    """With a worker, for tests that do not meet in a queue."""
+    with application(broker, tmp_path_factory.mktemp("redrives"), QUEUES) as app:
+        app.new_worker()
         yield app
 
 
@@ -102,30 +102,29 @@ async def test_a_message_is_sent_by_the_routes_in_use_not_by_those_of_the_file(
         await client.until_ready("q", "C", "A")
 
 
-async def test_options_select_the_messages(app: Application) -> None:
-    app.new_worker()
-    async with client_of(app) as client:
+async def test_options_select_the_messages(running: Application) -> None:
+    async with client_of(running) as client:
         for number in range(6):
-            await client.send(app.inputs[0], [f"m{number}"], "q", number=str(number))
+            await client.send(running.inputs[0], [f"m{number}"], "q", number=str(number))
         await client.until_ready("q", "m4", "m5")
         chosen = ("evicted", "--to", "other", "--selector", "number BETWEEN 1 AND 2")
         assert (
-            redrive(app, *chosen).stdout
-            == f"2 messages sent again to queue other ({where(app.worker_config)})\n"
+            redrive(running, *chosen).stdout
+            == f"2 messages sent again to queue other ({where(running.worker_config)})\n"
         )
         await client.until_ready("other", "m1", "m2")
-        assert "0 messages" in redrive(app, *chosen, "--queue", "no.*").stdout
-        assert "0 messages" in redrive(app, *chosen, "--since", "2999-01-01T00:00:00Z").stdout
+        assert "0 messages" in redrive(running, *chosen, "--queue", "no.*").stdout
+        assert "0 messages" in redrive(running, *chosen, "--since", "2999-01-01T00:00:00Z").stdout
         chosen = (*chosen, "--again")
-        assert "2 messages" in redrive(app, *chosen, "--dry-run", "--since", "2000-01-01").stdout
+        dated = redrive(running, *chosen, "--dry-run", "--since", "2000-01-01")
+        assert "2 messages" in dated.stdout
 
 
-async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -> None:
-    app.new_worker()
-    async with client_of(app) as client:
-        await client.send(app.inputs[0], ["A", "B"], "thin")
+async def test_a_message_that_cannot_be_redriven_is_reported(running: Application) -> None:
+    async with client_of(running) as client:
+        await client.send(running.inputs[0], ["A", "B"], "thin")
         await client.until_ready("thin", "B")
-    done = redrive(app, "evicted", "--to", "q", "--id", "A", "--id", "nobody")
+    done = redrive(running, "evicted", "--to", "q", "--id", "A", "--id", "nobody")
     assert done.returncode == 1
     assert "refused A: bad_command: evicted_payload is none" in done.stdout
     assert "refused nobody: bad_command: no record of the evicted topic has that id" in done.stdout
@@ -134,7 +133,7 @@ async def test_a_message_that_cannot_be_redriven_is_reported(app: Application) -
         ("--to", "q", "--since", "noon"): "--since: 'noon' is not a time",
         ("--to", "q", "--selector", "a = = 1"): "a = = 1",
     }.items():
-        done = redrive(app, "dead", *wrong)
+        done = redrive(running, "dead", *wrong)
         assert (done.returncode, done.stdout) == (2, "")
         assert result in done.stderr
 

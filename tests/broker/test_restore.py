@@ -180,7 +180,7 @@ async def test_a_moved_application_goes_on_with_the_same_state_and_each_message_
         assert "offsets 0 to 25" in await run(app, "restore", "--at", "in/0=26", expect=2)
         assert "no input" in await run(app, "restore", "--at", "nowhere/0=1", expect=2)
         assert "TOPIC/PARTITION=OFFSET" in await run(app, "restore", "--at", "in", expect=2)
-        assert "restored partitions 0, 1" in await run(app, "restore", "--yes")
+        assert "restored partitions 0, 1" in await run(app, "restore", "--yes", in_a_process=True)
         assert "nothing to restore" in await run(app, "restore", "--yes")
 
         app.new_worker()

@@ -137,7 +137,7 @@ async def test_the_way_out_of_a_topic_that_has_got_more_partitions(app: Applicat
         {"key.*": {"ring_size": -1}},
     )
     app.write("queues.yaml", {"routes": routes, "queues": rings})
-    created = app.run("topics", "create", "--config", app.config_dir)
+    created = app.run_inside("topics", "create", "--config", app.config_dir)
     assert created.returncode == 0, created.stderr
     worker.start()
     application = app.worker_config.application

@@ -96,9 +96,15 @@ class Town:
     async def say(self, *command: str) -> str:
         """Run a command of `ringfaust partition`, which must succeed."""
         config = ("--config", self.app.config_dir)
-        done = await asyncio.to_thread(self.app.run, "partition", *command, *config)
+        done = await asyncio.to_thread(self.app.run_inside, "partition", *command, *config)
         assert done.returncode == 0, done.stderr + self.app.workers[0].log_text()[-3_000:]
         return done.stdout
+
+    def states(self) -> set[str]:
+        """Those of the partitions, as `ringfaust partition ls` lists them."""
+        config = ("--config", self.app.config_dir)
+        listed = self.app.run_inside("partition", "ls", "--json", *config).stdout
+        return {each["state"] for each in json.loads(listed)}
 
     async def stopped(self, *, at: str = "") -> StoppedPartition:
         """Wait until the worker reports that the partition has stopped."""
@@ -328,21 +334,22 @@ async def change_permission(
         await admin.close()
 
 
+# Those that stop at no record do not follow one another: what the worker said of the one before
+# would be taken for the news.
 POISONS: list[Callable[[Town], Awaitable[None]]] = [
-    too_large, undecodable, corrupt_row, broken_accounts, missing_state, forbidden,
+    too_large, corrupt_row, undecodable, missing_state, broken_accounts, forbidden,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("poison", POISONS, ids=lambda poison: poison.__name__)
+@pytest.mark.timeout(600)
 async def test_one_poisoned_partition_stops_alone(
-    app: Application,
-    poison: Callable[[Town], Awaitable[None]],
-    record_property: Callable[[str, object], None],
+    app: Application, record_property: Callable[[str, object], None]
 ) -> None:
     """R123: the others lose nothing, and the fourth comes back with an account of all it had."""
     options = {
         "bootstrap_servers": app.servers, "application": app.worker_config.application,
     }  # fmt: skip
+    (worker,) = app.workers
     async with (
         AIOKafkaProducer(bootstrap_servers=app.servers) as producer,
         Admin(**options) as admin,  # type: ignore[arg-type]
@@ -352,27 +359,28 @@ async def test_one_poisoned_partition_stops_alone(
             for _ in range(5):
                 await town.send(partition)
             await town.until_added(partition, 5)
-        async with traffic(town):
-            await poison(town)
-            last = await town.added(POISONED)
-            await town.send(POISONED)
-            await town.until_added(POISONED, last + 1)
-        worker = app.workers[0]
-        assert worker.alive
-        assert "partition 2: stopped at" in worker.log_text()
-        await wait_until_read(app, DEADLINE_S)
+        for poison in POISONS:
+            stops = worker.log_text().count("partition 2: stopped at")
+            async with traffic(town):
+                await poison(town)
+                last = await town.added(POISONED)
+                await town.send(POISONED)
+                await town.until_added(POISONED, last + 1)
+            assert worker.alive
+            assert worker.log_text().count("partition 2: stopped at") > stops, poison.__name__
+            await wait_until_read(app, DEADLINE_S)
+            silence_s = round(max(town.silences.values()), 2)
+            town.silences.clear()
+            record_property(f"longest_silence_s, {poison.__name__}", silence_s)
+            print(f"{poison.__name__}: the others were silent for {silence_s} s at most")
         held = {
             f"q{number}": await admin._ask(number, "list", queue=f"q{number}", limit=10_000)
             for number in range(PARTITIONS)
         }
     proof = await prove(app.worker_config, app.inputs, held)
     assert proof.balanced, proof.problems()
-    listed = json.loads(app.run("partition", "ls", "--json", "--config", app.config_dir).stdout)
-    assert {each["state"] for each in listed} == {"serving"}
-    silence_s = round(max(town.silences.values()), 2)
-    record_property("longest_silence_s", silence_s)
-    print(f"{poison.__name__}: the others were silent for {silence_s} s at most")
-    await until(lambda: worker.alive, 1, "it runs on")
+    await until(lambda: town.states() == {"serving"}, DEADLINE_S, "all are served")
+    assert worker.alive
 
 
 async def test_a_partition_that_cannot_be_opened_keeps_no_other_closed(app: Application) -> None:
@@ -397,7 +405,8 @@ async def test_a_partition_that_cannot_be_opened_keeps_no_other_closed(app: Appl
         for partition in {*range(PARTITIONS)} - {POISONED}:
             await town.send(partition)
             await town.until_added(partition, 2)
-        again = app.run("partition", "skip", "2", "in/2/0", "--yes", "--config", app.config_dir)
+        wrong = ("partition", "skip", "2", "in/2/0", "--yes", "--config", app.config_dir)
+        again = app.run_inside(*wrong)
         assert "partition 2 has stopped at no record, not at in/2/0" in again.stderr
         shown = await town.say("show", "2")
         assert stopped.reason in shown

@@ -110,10 +110,12 @@ async def new_topic(broker: EmbeddedBroker, partitions: int = 1) -> str:
     return name
 
 
-async def fill(broker: EmbeddedBroker, tp: TP, first: int, count: int) -> None:
+async def fill(
+    broker: EmbeddedBroker, tp: TP, first: int, count: int, batch_bytes: int = 200_000
+) -> None:
     """Append `count` records, whose values are the numbers from `first` on."""
     async with AIOKafkaProducer(
-        bootstrap_servers=broker.bootstrap_servers, linger_ms=5, max_batch_size=200_000
+        bootstrap_servers=broker.bootstrap_servers, linger_ms=5, max_batch_size=batch_bytes
     ) as producer:
         sent = [
             await producer.send(tp.topic, b"%d" % number, partition=tp.partition)
@@ -215,7 +217,7 @@ async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroke
     """Its fetched records stay in the fetcher, and must not keep others from being fetched."""
     topic = await new_topic(broker, 2)
     busy = TP(topic, 0)
-    await fill(broker, busy, 0, 400_000)
+    await fill(broker, busy, 0, 20_000, 2_000)
     # A fetch returns one record batch, so a new one is there whenever one has been taken.
     one_take = {"consumer_max_fetch_size": 1, "broker_max_poll_records": 50_000}
     recorder = Recorder(broker, group(), topic, **one_take)
@@ -236,7 +238,7 @@ async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroke
         for number in range(10):
             await producer.send_and_wait(topic, b"x", partition=1)
             await until(lambda: len(recorder.offsets(free)) == number + 1)  # noqa: B023
-        assert len(recorder.offsets(busy)) < 400_000
+        assert len(recorder.offsets(busy)) < 20_000
 
 
 async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
@@ -450,26 +452,6 @@ async def test_an_error_of_listener_or_agent_stops_the_worker(
     finally:
         await recorder.app.stop()
         await asyncio.wait({starting})
-
-
-async def test_a_worker_survives_a_restart_of_its_broker_and_stops_without_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with EmbeddedBroker() as broker:
-        topic = await new_topic(broker)
-        await fill(broker, TP(topic, 0), 0, 10)
-        async with Recorder(broker, group(), topic).running() as recorder:
-            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 10)
-            await asyncio.to_thread(broker.restart)
-            await fill(broker, TP(topic, 0), 10, 10)
-            await until(lambda: len(recorder.offsets(TP(topic, 0))) == 20)
-            caplog.clear()
-            await asyncio.to_thread(broker.stop)
-            await until(
-                lambda: any(record.name.startswith("aiokafka") for record in caplog.records)
-            )
-            async with asyncio.timeout(STOP_S):
-                await recorder.app.stop()
 
 
 WORKER = """

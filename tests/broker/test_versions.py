@@ -64,7 +64,7 @@ async def until_status(app: Application, versions: list[str], *, expect: int) ->
     """Wait until exactly these versions run, and every partition is served."""
     for _ in range(60):
         done = await asyncio.to_thread(
-            app.run, "upgrade", "status", "--json", "--config", app.config_dir
+            app.run_inside, "upgrade", "status", "--json", "--config", app.config_dir
         )
         found: dict[str, Any] = json.loads(done.stdout)
         served = sum(len(each["partitions"]) for each in found["workers"])
@@ -212,7 +212,7 @@ async def test_a_worker_that_is_too_old_is_refused_by_name_and_touches_nothing(
     async with AIOKafkaProducer(bootstrap_servers=app.servers) as producer:
         row = level_row(app.topic("configuration"), RaisedLevel(levels.NEWEST + 1, "ann", 1))
         await producer.send_and_wait(row.topic, row.value, row.key, row.partition)
-    refused = await run(app, "worker", expect=2)
+    refused = await run(app, "worker", expect=2, in_a_process=True)
     name = app.worker_config.application
     assert f"ringfaust {__version__} on " in refused
     assert f"is too old: application {name} uses feature level {levels.NEWEST + 1}" in refused
@@ -231,7 +231,9 @@ async def test_another_queues_yaml_comes_together_with_this_version(
         await until_ready(worker)
     content = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
     app.write("queues.yaml", {**content, "queues": {**QUEUES["queues"], "late": {"ring_size": 2}}})
-    assert "revision 1 is in effect in partitions 0-3" in await run(app, "apply", "--yes")
+    assert "revision 1 is in effect in partitions 0-3" in await run(
+        app, "apply", "--yes", in_a_process=True
+    )
     for worker in workers:
         await change(app, worker, None)
     await until_status(app, [__version__] * 2, expect=1)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -64,14 +65,20 @@ class Bench:
         self.processes.append(process)
         return process
 
-    async def read(self, role: str, count: int) -> list[ConsumerRecord]:
-        """The first `count` records of an output topic, by partition and offset."""
+    def kill(self) -> None:
+        """Kill the worker processes."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    async def read(self, role: str, count: int, queue: str = "") -> list[ConsumerRecord]:
+        """The first `count` records of an output topic, or of a queue there, in their order."""
         found: list[ConsumerRecord] = []
         async with self.reader(role) as reader:
             async with asyncio.timeout(DEADLINE_S):
                 while len(found) < count:
                     for records in (await reader.getmany(timeout_ms=200)).values():
-                        found += records
+                        found += [r for r in records if queue in ("", _headers(r).get("queue"))]
         return found
 
     @asynccontextmanager
@@ -111,72 +118,85 @@ class Bench:
 
 @pytest.fixture
 async def bench(broker: EmbeddedBroker, tmp_path: Path) -> AsyncIterator[Bench]:
+    """An application of the test's own, without a worker yet."""
     bench = Bench(broker.bootstrap_servers, tmp_path)
     await create_topics(*load(tmp_path))
-    bench.producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-    await bench.producer.start()
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as bench.producer:
+        yield bench
+    bench.kill()
+
+
+@pytest.fixture(scope="module")
+def running(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """An application with a worker."""
+    bench = Bench(broker.bootstrap_servers, tmp_path_factory.mktemp("shared"))
+    with ThreadPoolExecutor(1) as pool:  # this thread may have a running event loop
+        pool.submit(asyncio.run, create_topics(*load(bench.folder))).result()
+    bench.start()
     yield bench
-    await bench.producer.stop()
-    for process in bench.processes:
-        process.kill()
-        process.wait()
+    bench.kill()
+
+
+@pytest.fixture
+async def shared(running: Bench) -> AsyncIterator[Bench]:
+    """For tests that use queues of their own."""
+    servers = running.config.bootstrap_servers
+    async with AIOKafkaProducer(bootstrap_servers=servers) as running.producer:
+        yield running
 
 
 def _headers(record: ConsumerRecord) -> dict[str, str]:
     return {name.removeprefix("ringfaust-"): value.decode() for name, value in record.headers}
 
 
-async def test_a_ring_per_key_needs_no_hop(bench: Bench) -> None:
-    bench.start()
+async def test_a_ring_per_key_needs_no_hop(shared: Bench) -> None:
     for number in range(4):
-        await bench.send("keyed", f"v{number}", "d7", colour="blue")
-    evicted = await bench.read("evicted", 2)
+        await shared.send("keyed", f"v{number}", "d7", colour="blue")
+    evicted = await shared.read("evicted", 2, "device.d7")
     assert [record.value for record in evicted] == [b"v0", b"v1"]
     partition = (murmur2(b"d7") & 0x7FFFFFFF) % 3
     assert {record.partition for record in evicted} == {partition}
     headers = _headers(evicted[0])
     assert headers["queue"] == "device.d7"
     assert headers["reason"] == "overflow"
-    assert headers["cause"] == f"{bench.name}-keyed/{partition}/2"
-    assert headers["source"] == f"{bench.name}-keyed/{partition}/0"
+    assert headers["cause"] == f"{shared.name}-keyed/{partition}/2"
+    assert headers["source"] == f"{shared.name}-keyed/{partition}/0"
     assert (headers["ring-size"], headers["ready"], headers["colour"]) == ("2", "2", "blue")
-    listing = await bench.control("d7", type="list", queue="device.d7")
-    assert listing["answer"]["ready"] == [f"{bench.name}-keyed/{partition}/{n}" for n in (2, 3)]
+    listing = await shared.control("d7", type="list", queue="device.d7")
+    assert listing["answer"]["ready"] == [f"{shared.name}-keyed/{partition}/{n}" for n in (2, 3)]
     assert listing["answer"]["counts"]["evicted"] == 2
 
 
-async def test_the_hop_brings_all_messages_of_a_queue_to_one_partition(bench: Bench) -> None:
-    bench.start()
+async def test_the_hop_brings_all_messages_of_a_queue_to_one_partition(shared: Bench) -> None:
     for number in range(6):
-        await bench.producer.send_and_wait(
-            f"{bench.name}-any", b"v%d" % number, None, partition=number % 3,
+        await shared.producer.send_and_wait(
+            f"{shared.name}-any", b"v%d" % number, None, partition=number % 3,
             headers=[("to", b"a"), ("ringfaust-id", b"m%d" % number)],
         )  # fmt: skip
-    evicted = await bench.read("evicted", 4)
+    evicted = await shared.read("evicted", 4, "far.a")
     partition = (murmur2(b"far.a") & 0x7FFFFFFF) % 3
     assert {record.partition for record in evicted} == {partition}
     sources = {_headers(record)["source"].rsplit("/", 2)[0] for record in evicted}
-    assert sources == {f"{bench.name}-any"}
-    listing = await bench.control("far.a", type="list", queue="far.a")
+    assert sources == {f"{shared.name}-any"}
+    listing = await shared.control("far.a", type="list", queue="far.a")
     everyone = {_headers(record)["id"] for record in evicted} | set(listing["answer"]["ready"])
     assert everyone == {f"m{number}" for number in range(6)}
     assert listing["answer"]["counts"]["added"] == 6
 
 
-async def test_a_window_dispatches_without_a_consumer_and_control_settles(bench: Bench) -> None:
-    bench.start()
+async def test_a_window_dispatches_without_a_consumer_and_control_settles(shared: Bench) -> None:
     for number in range(5):
-        await bench.send("any", f"v{number}", "one key", to="open", ringfaust_id=f"m{number}")
-    dispatched = await bench.read("dispatched", 3)
+        await shared.send("any", f"v{number}", "one key", to="open", ringfaust_id=f"m{number}")
+    dispatched = await shared.read("dispatched", 3, "far.open")
     assert [_headers(record)["id"] for record in dispatched] == ["m0", "m1", "m2"]
     headers = _headers(dispatched[0])
     assert (headers["consumer"], headers["attempt"], headers["handovers"]) == ("@window", "1", "1")
     settle = {"queue": "far.open", "consumer": "@window"}
-    assert (await bench.control("far.open", type="ack", message="m0", **settle))["ok"]
-    again = await bench.control("far.open", type="ack", message="m0", **settle)
+    assert (await shared.control("far.open", type="ack", message="m0", **settle))["ok"]
+    again = await shared.control("far.open", type="ack", message="m0", **settle)
     assert (again["ok"], again["reason"]) == (False, "stale_delivery")
-    assert (await bench.control("far.open", type="release", message="m1", **settle))["ok"]
-    dispatched = await bench.read("dispatched", 5)
+    assert (await shared.control("far.open", type="release", message="m1", **settle))["ok"]
+    dispatched = await shared.read("dispatched", 5, "far.open")
     assert [_headers(record)["id"] for record in dispatched[3:]] == ["m3", "m1"]
     assert _headers(dispatched[4])["redelivered"] == "1"
 
@@ -198,16 +218,15 @@ async def test_state_and_time_survive_a_graceful_restart(bench: Bench) -> None:
     assert [record.value for record in dispatched] == [b"now", b"more", b"late"]
 
 
-async def test_messages_expire_and_consumers_time_out_without_new_records(bench: Bench) -> None:
-    bench.start()
-    await bench.send("keyed", "soon gone", "k", ringfaust_ttl_ms="300")
-    dead = await bench.read("dead", 1)
+async def test_messages_expire_and_consumers_time_out_without_new_records(shared: Bench) -> None:
+    await shared.send("any", "soon gone", to="gone", ringfaust_ttl_ms="300")
+    dead = await shared.read("dead", 1, "far.gone")
     assert _headers(dead[0])["reason"] == "expired"
-    await bench.control(
+    await shared.control(
         "k", type="create_queue", queue="mine", settings={"consumer_timeout": 500, "ring_size": 5}
     )
-    await bench.control("k", type="attach", queue="mine", consumer="silent", credit=1)
-    await _event(bench, "detached", lambda event: event["timeout"] and event["queue"] == "mine")
+    await shared.control("k", type="attach", queue="mine", consumer="silent", credit=1)
+    await _event(shared, "detached", lambda event: event["timeout"] and event["queue"] == "mine")
 
 
 async def _event(bench: Bench, kind: str, holds: Any) -> dict[str, Any]:

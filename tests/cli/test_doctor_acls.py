@@ -194,7 +194,9 @@ async def test_the_rights_that_operations_lists_suffice_for_apply(
         app.write("queues.yaml", {**before, "routes": [*before["routes"], route]})
         await asyncio.to_thread(create_its_topics, strict, app)
         await strict.allow(of_an_operator(app, *app.inputs, new))
-        assert "revision 1 is in effect in partition 0" in await run(app, "apply", "--yes")
+        assert "revision 1 is in effect in partition 0" in await run(
+            app, "apply", "--yes", in_a_process=True
+        )
         assert await free.stop(worker) == []
         app.write("queues.yaml", before)
         await strict.allow([Acl(TOPIC, app.topic("changelog"), Operation.READ)])

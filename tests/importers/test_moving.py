@@ -73,7 +73,7 @@ async def moved(app: Application, path: Path, transaction_records: int) -> None:
     assert (
         done.stdout == f"{len(stored) - before:,} messages written; {before:,} before ({place})\n"
     )
-    again = app.run(*arguments).stdout
+    again = app.run_inside(*arguments).stdout
     assert again == f"0 messages written; {len(stored):,} before ({place})\n"
     assert await ids_of(app) == [each.id for each in stored]
     app.new_worker()

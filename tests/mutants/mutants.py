@@ -583,5 +583,9 @@ LIKELIEST: Mapping[str, str] = {
         "sim/test_sim.py::"
         "test_a_refusal_does_not_take_back_the_number_of_what_was_lost_before_it",
     "an old heartbeat counts": "worker/faust/test_membership.py",
+    "one protocol for all settings": "worker/faust/test_group.py",
+    "a scan ends silently":
+        "worker/store/test_store.py::"
+        "test_damage_that_is_found_later_is_an_error_and_the_next_start_sets_the_folder_aside",
 }  # fmt: skip
 """By mutant: the test that is meant for it, which `--first` runs first."""

@@ -55,4 +55,4 @@ def test_each_rule_about_the_surroundings_of_a_queue_has_a_mutant(rule: str) -> 
     ],
 )
 def test_the_mutant_is_found(name: str, hunter: str) -> None:
-    assert hunt(by_name[name], [hunter])[hunter]
+    assert hunt(by_name[name], [hunter], first=True)[hunter]

@@ -314,7 +314,7 @@ def test_a_skipped_file_fails_a_strict_run(tmp_path: Path) -> None:
     done = in_process(HERE / "ring-of-one.yaml", of_a_later_version(tmp_path), "--strict")
     assert done.exit_code == 1
     assert "skipped  changed" in done.stdout
-    assert in_process("--strict", *FILES).exit_code == 0
+    assert in_process("--strict", *FILES[:3]).exit_code == 0
 
 
 def test_the_exit_status_says_what_went_wrong(tmp_path: Path) -> None:
