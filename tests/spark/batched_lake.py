@@ -28,7 +28,14 @@ WORKER = WorkerConfig(application="maintained", bootstrap_servers="127.0.0.1:1",
 TOPIC = WORKER.topic(Role.EVENTS)
 _folder = TemporaryDirectory(prefix="ringfaust-tests-")
 _EMPTY = Path(_folder.name, "lake")
-"""A lake without rows, once one was needed: creating the tables takes longer than a copy."""
+"""A lake without rows, once one was needed."""
+
+
+def copy_empty(spark: SparkSession, root: Path) -> None:
+    """Copy a lake of `WORKER` without rows: creating its tables takes longer than most tests."""
+    if not _EMPTY.exists():
+        lake_session(spark, str(_EMPTY), WORKER)
+    shutil.copytree(_EMPTY, root)
 
 
 class BatchedLake:
@@ -40,9 +47,7 @@ class BatchedLake:
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = str(root)
         if not root.exists():
-            if not _EMPTY.exists():
-                lake_session(spark, str(_EMPTY), WORKER)
-            shutil.copytree(_EMPTY, root)
+            copy_empty(spark, root)
         self.spark = lake_session(spark, self.root, WORKER)
         self.batch = -1
 

@@ -28,6 +28,7 @@ from ringfaust.spark.lake.stream import LakeStream, streams
 from ringfaust.spark.lake.tables import read
 from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.spark.batched_lake import WORKER, copy_empty
 from tests.spark.lake_history import make_topics
 from tests.spark.shared_session import run_command
 from tests.spark.topics import make_topic
@@ -36,18 +37,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
 class RoutedLake:
-    """A lake of an application whose routes change. Each topic begins with three records.
+    """A lake of an application whose routes change. Each topic begins with three records."""
 
-    `empty` is a lake of this application that has read nothing.
-    """
-
-    def __init__(
-        self, spark: SparkSession, worker: WorkerConfig, empty: Path, folder: Path
-    ) -> None:
+    def __init__(self, spark: SparkSession, worker: WorkerConfig, folder: Path) -> None:
         self.spark, self.worker = spark, worker
         self.root, self.folder = str(folder / "lake"), folder
         self.name = f"of{uuid.uuid4().hex[:6]}"
-        shutil.copytree(empty, self.root)
+        copy_empty(spark, Path(self.root))
         (folder / "worker.yaml").write_text(worker.model_dump_json(exclude_defaults=True))
         for topic in ("a", "b"):
             self.make(topic)
@@ -128,27 +124,14 @@ def _inputs_alone(root: str, worker: WorkerConfig, topics: Collection[str]) -> l
 @pytest.fixture(scope="module")
 def worker(broker: EmbeddedBroker) -> WorkerConfig:
     """An application for all tests. Its own topics stay empty."""
-    found = WorkerConfig(
-        application=f"routes{uuid.uuid4().hex[:6]}",
-        bootstrap_servers=broker.bootstrap_servers,
-        partitions=1,
-    )
+    found = WORKER.model_copy(update={"bootstrap_servers": broker.bootstrap_servers})
     asyncio.run(make_topics(found))
     return found
 
 
-@pytest.fixture(scope="module")
-def empty(
-    spark: SparkSession, worker: WorkerConfig, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    root = tmp_path_factory.mktemp("empty") / "lake"
-    lake_stream.lake_session(spark, str(root), worker)
-    return root
-
-
 @pytest.fixture
-def lake(spark: SparkSession, worker: WorkerConfig, empty: Path, tmp_path: Path) -> RoutedLake:
-    return RoutedLake(spark, worker, empty, tmp_path)
+def lake(spark: SparkSession, worker: WorkerConfig, tmp_path: Path) -> RoutedLake:
+    return RoutedLake(spark, worker, tmp_path)
 
 
 def places(**offsets: range) -> list[str]:
