@@ -23,11 +23,10 @@ from ringfaust.spark.maintain import retention
 from ringfaust.spark.maintain.command import cluster
 from ringfaust.spark.rewind import contents
 from ringfaust.spark.rewind.moment import AtTime
-from tests.spark.batched_lake import TOPIC, WORKER, BatchedLake, close_day
+from tests.spark.batched_lake import LAST, TOPIC, WORKER, BatchedLake, close_day, continue_by_batch
 from tests.spark.lake_history import LakeHistory
 from tests.spark.shared_session import run_command
 
-DAY_MS = 86_400_000
 FIRST_DAY = date(2025, 10, 9)
 FIRST_MS = 1_760_000_030_000
 QUEUES = 2_000
@@ -87,19 +86,18 @@ def test_rewinding_one_of_many_queues_reads_few_files(spark: SparkSession, tmp_p
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BatchedLake]:
-    """Three days: the first two are closed, gold lacks the last batch."""
-    made = BatchedLake(spark, tmp_path_factory.mktemp("maintained") / "lake")
-    history = LakeHistory(0)
-    for day in range(3):
-        history.now_ms = FIRST_MS + day * DAY_MS
-        for seed in range(2):
-            done = len(history.lines)
-            history.continue_randomly(40, day * 2 + seed)
-            made.write(history.values(after=done), history.now_ms)
-            if (day, seed) != (2, 1):
-                gold.catch_up(made.spark, made.root, made.batch)
-    assert LakeProgress(spark, made.root, GOLD).batch == made.batch - 1
+def lake(
+    stages: list[BatchedLake], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BatchedLake]:
+    """Three days of two batches: the first two are closed, gold lacks the last batch."""
+    made, history = stages[-1].copy(tmp_path_factory.mktemp("maintained") / "lake"), LakeHistory(0)
+    for batch in range(6):
+        values = continue_by_batch(history, batch)
+        if batch > LAST:
+            made.write(values, history.now_ms)
+        if LAST < batch < 5:
+            gold.catch_up(made.spark, made.root, batch)
+    assert LakeProgress(made.spark, made.root, GOLD).batch == made.batch - 1
     with patch.object(retention, "today", lambda: date(2025, 10, 31)):
         yield made
 
