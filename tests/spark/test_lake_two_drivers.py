@@ -113,7 +113,7 @@ def test_silver_counts_a_batch_once_that_another_driver_has_written(
 
 
 @pytest.mark.parametrize(
-    ("table", "batch"), [("queue_minutes", 0), ("queues", 1), ("messages", LAST)]
+    ("table", "batch"), [("queue_minutes", 1), ("queues", 1), ("messages", LAST)]
 )
 def test_gold_counts_a_batch_once_that_another_driver_has_written(
     stages: list[BatchedLake],
