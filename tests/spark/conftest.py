@@ -14,7 +14,12 @@ from tests.spark.batched_lake import LAST, BatchedLake, continue_by_batch
 from tests.spark.lake_history import LakeHistory
 from tests.spark.shared_session import SMALL_DATA, for_small_data
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=300m"
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=300m "
+    # For each file that Spark writes, Hadoop runs chmod up to four times. Java would start a helper
+    # process first, which starts chmod.
+    "-Djdk.lang.Process.launchMechanism=VFORK"
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
