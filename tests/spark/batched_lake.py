@@ -22,13 +22,24 @@ from ringfaust.spark.lake import silver
 from ringfaust.spark.lake.store import append
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, path, read
+from tests.spark.lake_history import LakeHistory
 from tests.spark.shared_session import run_command
 
 WORKER = WorkerConfig(application="maintained", bootstrap_servers="127.0.0.1:1", partitions=1)
 TOPIC = WORKER.topic(Role.EVENTS)
+LAST = 2
+"""The last batch of the fixture `stages`."""
+_DAY_MS = 86_400_000
 _folder = TemporaryDirectory(prefix="ringfaust-tests-")
 _EMPTY = Path(_folder.name, "lake")
-"""A lake without rows, once one was needed: creating the tables takes longer than a copy."""
+"""A lake without rows, once one was needed."""
+
+
+def copy_empty(spark: SparkSession, root: Path) -> None:
+    """Copy a lake of `WORKER` without rows: creating its tables takes longer than most tests."""
+    if not _EMPTY.exists():
+        lake_session(spark, str(_EMPTY), WORKER)
+    shutil.copytree(_EMPTY, root)
 
 
 class BatchedLake:
@@ -40,9 +51,7 @@ class BatchedLake:
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = str(root)
         if not root.exists():
-            if not _EMPTY.exists():
-                lake_session(spark, str(_EMPTY), WORKER)
-            shutil.copytree(_EMPTY, root)
+            copy_empty(spark, root)
         self.spark = lake_session(spark, self.root, WORKER)
         self.batch = -1
 
@@ -92,3 +101,11 @@ def close_day(lake: BatchedLake, day: date, read_to: TopicPositions) -> None:
     nothing = lake.spark.createDataFrame([], "nothing int")
     frames = Frames(**{each.name: nothing for each in fields(Frames)})
     ClosedDays(lake.spark, lake.root).save(day, Balance(frames, read_to), None)
+
+
+def continue_by_batch(history: LakeHistory, batch: int) -> list[bytes]:
+    """Continue a history by a batch, and return its records. A day has two batches."""
+    history.now_ms += _DAY_MS if batch and batch % 2 == 0 else 0
+    lines = len(history.lines)
+    history.continue_randomly(40, batch)
+    return history.values(after=lines)

@@ -34,6 +34,7 @@ from tests.chaos.load import KEYS, LONGEST_MS, RING_SIZE, Load, ask_lists, queue
 from tests.chaos.rounds import new_application
 from tests.chaos.verdict import wait_until_read
 from tests.spark.shared_session import for_small_data, run, run_command
+from tests.spark.test_report import CHARTS
 
 pytestmark = [
     pytest.mark.kafka,
@@ -226,19 +227,23 @@ def check_report(page: Path, verdict: Verdict) -> None:
     assert headline(verdict) in text
     for name in ("evicted", "acked"):
         assert f"<td>{verdict.totals[name]:,}</td>" in text
-    names = ("depth", "eviction-rate", "age-at-eviction", "time-to-overwrite", "redeliveries")
-    assert text.count("<figure") == len(names)
-    for name in names:
+    assert text.count("<figure") == len(CHARTS)
+    for name in CHARTS:
         for theme in ("light", "dark"):
             assert (page.parent / f"{name}-{theme}.png").stat().st_size > 10_000
 
 
-def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path: Path) -> None:
-    """There are no false alarms, and the history contains every outcome."""
-    request = AuditRequest(app.worker_config, app.queues_config, WINDOW)
+@pytest.fixture(scope="module")
+def verdict(spark: SparkSession, app: Application) -> Verdict:
+    """That of the topics."""
     began = time.monotonic()
-    verdict = audit(spark, request)
-    print(f"{verdict.inputs:,} messages in {time.monotonic() - began:.0f} s")
+    found = audit(spark, AuditRequest(app.worker_config, app.queues_config, WINDOW))
+    print(f"{found.inputs:,} messages in {time.monotonic() - began:.0f} s")
+    return found
+
+
+def test_a_real_history_balances(verdict: Verdict) -> None:
+    """There are no false alarms, and the history contains every outcome."""
     assert named(verdict) == []
     assert verdict.balanced
     assert verdict.inputs >= FEW
@@ -250,6 +255,11 @@ def test_a_real_history_balances(spark: SparkSession, app: Application, tmp_path
     total = verdict.windows.agg(F.sum("added"), F.sum("evicted")).first()
     assert total is not None
     assert tuple(total) == (verdict.totals["added"], verdict.totals["evicted"])
+
+
+@pytest.mark.slow
+def test_the_report_of_a_real_history(verdict: Verdict, tmp_path: Path) -> None:
+    """`test_report` checks that of a small one."""
     check_report(write_report(tmp_path / "report", "flights <b>", verdict), verdict)
 
 

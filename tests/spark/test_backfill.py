@@ -32,12 +32,13 @@ MAPPING = RowMapping(key="carrier", timestamp="at", headers=[("n", "n")])
 class Bench:
     """A topic, the route that reads it, and rows to write."""
 
-    def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, servers: str, folder: Path, sources: Path) -> None:
         self.spark = spark
         self.worker = WorkerConfig(bootstrap_servers=servers)
         self.topic = f"t-{uuid.uuid4().hex[:8]}"
         self.queues = self.routed()
         self.folder = folder
+        self._sources = sources
 
     def routed(self, queue: str = "by.{key}", **fields: object) -> QueuesConfig:
         fields = fields or {"ring_size": 10}
@@ -53,21 +54,36 @@ class Bench:
             .withColumn("at", F.timestamp_millis(at_ms))
         )
 
-    def request(self, rows: DataFrame | None = None, **fields: object) -> BackfillRequest:
-        path = self.folder / uuid.uuid4().hex
-        (self.rows() if rows is None else rows).write.parquet(str(path))
+    def source(self, rows: DataFrame | int) -> str:
+        """These rows as Parquet, or so many of `rows`, which all tests share."""
+        if isinstance(rows, int):
+            path, rows = self._sources / str(rows), self.rows(rows)
+        else:
+            path = self.folder / uuid.uuid4().hex
+        if not path.exists():
+            rows.write.parquet(str(path))
+        return str(path)
+
+    def request(self, rows: DataFrame | int = ROWS, **fields: object) -> BackfillRequest:
         parsed = {"kind": Format.PARQUET, "mapping": MAPPING}
         parsed |= {name: fields.pop(name) for name in parsed if name in fields}
-        options = BackfillOptions(str(path), "parquet", self.topic)._replace(**fields)  # type: ignore[arg-type]
+        options = BackfillOptions(self.source(rows), "parquet", self.topic)._replace(**fields)  # type: ignore[arg-type]
         return BackfillRequest(options, **parsed)  # type: ignore[arg-type]
 
     def run(self, request: BackfillRequest) -> int:
         return backfill(self.spark, self.worker, self.queues, request).written
 
 
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
 @pytest.fixture
-def bench(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(spark, broker.bootstrap_servers, tmp_path)
+def bench(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, sources: Path
+) -> Iterator[Bench]:
+    bench = Bench(spark, broker.bootstrap_servers, tmp_path, sources)
     make_topic(bench.worker, bench.topic)
     return bench
 
@@ -99,7 +115,7 @@ def test_each_row_is_written_once_with_its_time_and_a_second_run_writes_nothing(
 
 def test_another_source_under_the_same_name_is_refused(bench: Bench) -> None:
     bench.run(bench.request(name="once"))
-    other = bench.request(bench.rows(ROWS + 1), name="once")
+    other = bench.request(ROWS + 1, name="once")
     with pytest.raises(OtherJob, match="was started with other rows: 500 rows of parquet"):
         bench.run(other)
     remapped = bench.request(name="once", mapping=replace(MAPPING, headers=()))
@@ -134,7 +150,7 @@ def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
 
 def test_an_open_quote_is_refused_also_if_bad_rows_are_skipped(bench: Bench) -> None:
     place = bench.folder / "bad"
-    request = bench.request(bench.rows(), name="open", skip_bad=str(place))
+    request = bench.request(name="open", skip_bad=str(place))
     source = bench.folder / "open.csv"
     source.write_text('n,carrier\n1,AA\n2,"BB\n3,CC\n')
     options = request.options._replace(source=str(source))
@@ -196,7 +212,7 @@ def test_a_topic_that_would_lose_the_times_is_refused(
     ],
 )
 def test_an_invalid_request_is_refused(bench: Bench, change: dict[str, object], text: str) -> None:
-    request = bench.request(bench.rows(3), **change)
+    request = bench.request(3, **change)
     with pytest.raises(CannotBackfill, match=text):
         bench.run(request)
 

@@ -31,49 +31,49 @@ def mapped(
     return values, [row["fault"] for row in rows if row["fault"] is not None]
 
 
-@pytest.mark.parametrize(
-    ("array", "sent"),
-    [
-        (pa.array([AT.value], pa.timestamp("ns")), "2026-11-20T10:00:00.123456789"),
-        (pa.array([AT.value], pa.timestamp("ns", "UTC")), "2026-11-20T10:00:00.123456789Z"),
-        (pa.array([AT.value // 1000], pa.timestamp("us")), "2026-11-20T10:00:00.123456"),
-        (pa.array([AT.value // 1000], pa.timestamp("us", "UTC")), "2026-11-20T10:00:00.123456Z"),
-        (pa.array([AT.value // 10**6], pa.timestamp("ms")), "2026-11-20T10:00:00.123000"),
-        (pa.array([BEFORE_1970], pa.timestamp("ns")), "1969-12-31T23:59:59.000000001"),
-        (pa.array([-(2**63) + 1], pa.timestamp("ns")), "1677-09-21T00:12:43.145224193"),
-        (pa.array([None], pa.timestamp("ns")), None),
-        (
-            pa.array([{"t": AT.value}], pa.struct({"t": pa.timestamp("ns")})),
-            {"t": "2026-11-20T10:00:00.123456789"},
+DIGITS = [
+    (pa.array([AT.value], pa.timestamp("ns")), "2026-11-20T10:00:00.123456789"),
+    (pa.array([AT.value], pa.timestamp("ns", "UTC")), "2026-11-20T10:00:00.123456789Z"),
+    (pa.array([AT.value // 1000], pa.timestamp("us")), "2026-11-20T10:00:00.123456"),
+    (pa.array([AT.value // 1000], pa.timestamp("us", "UTC")), "2026-11-20T10:00:00.123456Z"),
+    (pa.array([AT.value // 10**6], pa.timestamp("ms")), "2026-11-20T10:00:00.123000"),
+    (pa.array([BEFORE_1970], pa.timestamp("ns")), "1969-12-31T23:59:59.000000001"),
+    (pa.array([-(2**63) + 1], pa.timestamp("ns")), "1677-09-21T00:12:43.145224193"),
+    (pa.array([None], pa.timestamp("ns")), None),
+    (
+        pa.array([{"t": AT.value}], pa.struct({"t": pa.timestamp("ns")})),
+        {"t": "2026-11-20T10:00:00.123456789"},
+    ),
+    (pa.array([None], pa.struct({"t": pa.timestamp("ns")})), None),
+    (
+        pa.array([[AT.value, None]], pa.list_(pa.timestamp("ns"))),
+        ["2026-11-20T10:00:00.123456789", None],
+    ),
+    (
+        pa.array([[("k", AT.value)]], pa.map_(pa.string(), pa.timestamp("ns", "UTC"))),
+        {"k": "2026-11-20T10:00:00.123456789Z"},
+    ),
+    (
+        pa.array(
+            [[{"t": AT.value, "n": 1}]],
+            pa.list_(pa.struct({"t": pa.timestamp("ns"), "n": pa.int64()})),
         ),
-        (pa.array([None], pa.struct({"t": pa.timestamp("ns")})), None),
-        (
-            pa.array([[AT.value, None]], pa.list_(pa.timestamp("ns"))),
-            ["2026-11-20T10:00:00.123456789", None],
-        ),
-        (
-            pa.array([[("k", AT.value)]], pa.map_(pa.string(), pa.timestamp("ns", "UTC"))),
-            {"k": "2026-11-20T10:00:00.123456789Z"},
-        ),
-        (
-            pa.array(
-                [[{"t": AT.value, "n": 1}]],
-                pa.list_(pa.struct({"t": pa.timestamp("ns"), "n": pa.int64()})),
-            ),
-            [{"t": "2026-11-20T10:00:00.123456789", "n": 1}],
-        ),
-        (pa.array([AT.value // 1000 * 1000], pa.int64()), AT.value // 1000 * 1000),
-        (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
-        (pa.array([b"\xff"], pa.binary()), "/w=="),
-        (pa.nulls(1), None),
-    ],
-)
-def test_parquet_keeps_each_digit(
-    spark: SparkSession, tmp_path: Path, array: pa.Array, sent: object
-) -> None:
-    pq.write_table(pa.table({"at": array}), tmp_path / "tide.parquet")
+        [{"t": "2026-11-20T10:00:00.123456789", "n": 1}],
+    ),
+    (pa.array([AT.value // 1000 * 1000], pa.int64()), AT.value // 1000 * 1000),
+    (pa.array([2**64 - 1], pa.uint64()), 2**64 - 1),
+    (pa.array([b"\xff"], pa.binary()), "/w=="),
+    (pa.nulls(1), None),
+]
+
+
+def test_parquet_keeps_each_digit(spark: SparkSession, tmp_path: Path) -> None:
+    """Each column is read by itself."""
+    columns = {f"at{number}": array for number, (array, _) in enumerate(DIGITS)}
+    pq.write_table(pa.table(columns), tmp_path / "tide.parquet")
     (value,), faults = mapped(spark, tmp_path / "tide.parquet", Format.PARQUET)
-    assert (json.loads(value), faults) == ({"at": sent}, [])
+    expected = {f"at{number}": sent for number, (_, sent) in enumerate(DIGITS)}
+    assert (json.loads(value), faults) == (expected, [])
 
 
 OLD_LISTS = {
@@ -239,33 +239,37 @@ def test_json_gets_the_columns_of_its_folders(spark: SparkSession, tmp_path: Pat
     assert "column 'day' is also the name of a folder: rename one" in fault
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        (b'{"n": 1, "n": 2}', "column 'n' is there twice: keep one"),
-        (b'{"n": NaN}', "NaN is no number in JSON: write null, or a text in quotes"),
-        (b'{"n": -Infinity}', "-Infinity is no number"),
-        (b'{"n": "\\ud800"}', "half a surrogate pair is no character"),
-        (b'{"n": "\xff"}', "not UTF-8: save the file as UTF-8"),
-        (b'{"n": ' + b"[" * 100_000, "nest fewer"),
-        (b'{"n": ' + b"[" * 700 + b"]" * 700 + b"}", "nest fewer"),
-        (b'[{"n": 1}, {"n": 2}]', "not an object: write one JSON object per line"),
-        (b"null", "not an object"),
-        (b'{"n": 1}{"n": 2}', "Extra data: .* write one JSON object per line"),
-        (b"{'n': 1}", "write one JSON object per line"),
-        (b'{"n": 01}', "write one JSON object per line"),
-        (b'{"n": 1} // one', "write one JSON object per line"),
-        (b'{"n": "a\tb"}', "Invalid control character"),
-        (b"{oh", "write one JSON object per line"),
-    ],
-)
+UNREADABLE = [
+    (b'{"n": 1, "n": 2}', "column 'n' is there twice: keep one"),
+    (b'{"n": NaN}', "NaN is no number in JSON: write null, or a text in quotes"),
+    (b'{"n": -Infinity}', "-Infinity is no number"),
+    (b'{"n": "\\ud800"}', "half a surrogate pair is no character"),
+    (b'{"n": "\xff"}', "not UTF-8: save the file as UTF-8"),
+    (b'{"n": ' + b"[" * 100_000, "nest fewer"),
+    (b'{"n": ' + b"[" * 700 + b"]" * 700 + b"}", "nest fewer"),
+    (b'[{"n": 1}, {"n": 2}]', "not an object: write one JSON object per line"),
+    (b"null", "not an object"),
+    (b'{"n": 1}{"n": 2}', "Extra data: .* write one JSON object per line"),
+    (b"{'n': 1}", "write one JSON object per line"),
+    (b'{"n": 01}', "write one JSON object per line"),
+    (b'{"n": 1} // one', "write one JSON object per line"),
+    (b'{"n": "a\tb"}', "Invalid control character"),
+    (b"{oh", "write one JSON object per line"),
+]
+
+
 def test_a_line_of_json_that_cannot_be_kept_is_a_bad_row(
-    spark: SparkSession, tmp_path: Path, line: bytes, text: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
+    """The lines before it and after it are kept."""
+    good = [b'{"n": %d}' % number for number in range(len(UNREADABLE) + 1)]
+    bad = [line for line, _ in UNREADABLE]
+    lines = [each for pair in zip(good, bad, strict=False) for each in pair]
     path = tmp_path / "lines.json"
-    path.write_bytes(b'{"n": 1}\n' + line + b'\n{"n": 2}')
+    path.write_bytes(b"\n".join([*lines, good[-1]]))
     values, faults = mapped(spark, path, Format.JSON)
-    assert values == ['{"n": 1}', '{"n": 2}']
-    (fault,) = faults
-    assert fault.startswith("an unreadable line: " + line.decode("utf-8", "backslashreplace")[:200])
-    assert re.search(text, fault), fault
+    assert values == [line.decode() for line in good]
+    for fault, (line, text) in zip(faults, UNREADABLE, strict=True):
+        shown = line.decode("utf-8", "backslashreplace")[:200]
+        assert fault.startswith(f"an unreadable line: {shown}")
+        assert re.search(text, fault), fault

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from ringfaust.cli.main import main
 from ringfaust.demo.dashboard import Dashboard, DemoState
 from ringfaust.demo.spark.commands import CommandFailed, CommandRunner
 from ringfaust.demo.spark.compare import (
@@ -68,9 +70,12 @@ def test_both_runs_are_equal_and_audited(broker: EmbeddedBroker, tmp_path: Path)
 
 
 @pytest.mark.parametrize("flights", ["0", "-3", "many"])
-def test_an_invalid_number_of_flights_is_refused(tmp_path: Path, flights: str) -> None:
-    done = demo(tmp_path, f"--flights={flights}")
-    assert done.returncode == 2
+def test_an_invalid_number_of_flights_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flights: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["spark", "demo", f"--flights={flights}"])
+    assert done.exit_code == 2
     assert f"flights = '{flights}': must be a number such as 60000, or all" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

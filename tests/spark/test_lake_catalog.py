@@ -9,33 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lake import command, gold
 from ringfaust.spark.lake.store import GoldQueries, LakeError
 from ringfaust.spark.lake.tables import TABLES
 from ringfaust.spark.lake.views import VIEWS
-from tests.spark.batched_lake import BatchedLake
-from tests.spark.lake_history import LakeHistory
+from tests.spark.batched_lake import LAST, BatchedLake
 
 
 def _registered(lake: BatchedLake, schema: str, name: str) -> Counter[Any]:
     return Counter(map(str, lake.spark.sql(f"SELECT * FROM {schema}.{name}").collect()))
 
 
-def test_the_tables_are_registered_in_a_schema(spark: SparkSession, tmp_path: Path) -> None:
-    lake = BatchedLake(spark, tmp_path / "lake")
-    history = LakeHistory(0)
-    history.continue_randomly(80, 0)
-    lake.write(history.values(), history.now_ms)
-    gold.catch_up(lake.spark, lake.root, 0)
+def test_the_tables_are_registered_in_a_schema(stages: list[BatchedLake], tmp_path: Path) -> None:
+    lake = stages[LAST].copy(tmp_path / "lake")
     schema = f"rings_{uuid.uuid4().hex[:6]}"
     for _ in range(2):  # as at each start
         command.register(lake.spark, lake.root, schema)
     for name in (*TABLES, *VIEWS):
         assert _registered(lake, schema, name) == lake.rows(name), name
-    gold.close(GoldQueries(lake.spark, lake.root), 0)
+    gold.close(GoldQueries(lake.spark, lake.root), LAST - 1)
     for name in VIEWS:  # which were registered before that closing
         assert _registered(lake, schema, name) == lake.rows(name), name
     shutil.copytree(lake.root, tmp_path / "copied")

@@ -22,13 +22,13 @@ from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.kafka.lag import TimeLeft, time_left, unread
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.protocol.records import Role
 from ringfaust.spark.lake.monitor import LakeMonitor
 from ringfaust.spark.lake.store import LakeProgress
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.metrics import MonitorCannotListen
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.spark.lake_history import make_topics
+from tests.spark.batched_lake import WORKER, copy_empty
+from tests.spark.topics import make_topic
 
 HOUR_MS = 3_600_000
 DEADLINE_S = 90
@@ -141,21 +141,22 @@ def test_full_batches_follow_one_another(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     """With a batch every 30 s, four of them would take longer than the deadline."""
-    worker, root = a_worker(broker), str(tmp_path / "lake")
-    asyncio.run(make_topics(worker))
-    control = worker.topic(Role.CONTROL)
-    asyncio.run(send(worker, control, 100, int(time.time() * 1000)))
+    worker = WORKER.model_copy(update={"bootstrap_servers": broker.bootstrap_servers})
+    root, topic = str(tmp_path / "lake"), f"full{uuid.uuid4().hex[:6]}"
+    make_topic(worker, topic, 1)
+    asyncio.run(send(worker, topic, 100, int(time.time() * 1000)))
+    copy_empty(spark, Path(root))
     session = lake_session(spark, root, worker)
-    inputs = streams(root, worker, [control])[-1]
+    inputs = streams(root, worker, [topic])[-1]
     small = replace(inputs, max_records=20)
     running = start(session, root, worker, small, once=False)
-    monitor = LakeMonitor(worker, [control], {})
+    monitor = LakeMonitor(worker, [topic], {})
     deadline = time.monotonic() + DEADLINE_S
     try:
         while LakeProgress(session, root, inputs.name).batch < 4:
             assert time.monotonic() < deadline, running.status
             running.awaitTermination(0.2)
-        while not monitor.has_read(control):
+        while not monitor.has_read(topic):
             assert time.monotonic() < deadline, monitor.summary()
             running.awaitTermination(0.2)
             monitor.update(inputs.name, running)
@@ -164,5 +165,5 @@ def test_full_batches_follow_one_another(
         running.stop()
     assert monitor.summary() == "100 records in 5 batches (inputs 100); 0 offsets not yet read"
     group = lake_group(worker.application)
-    (at,) = asyncio.run(group_offsets(worker.client_options(), group, [(control, 0)])).values()
+    (at,) = asyncio.run(group_offsets(worker.client_options(), group, [(topic, 0)])).values()
     assert at.offset == 100

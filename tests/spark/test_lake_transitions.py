@@ -14,30 +14,23 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from ringfaust.config import WorkerConfig
-from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import silver, store
 from ringfaust.spark.lake.store import append, compact
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, TRANSITIONS, path, read
+from tests.spark.batched_lake import TOPIC, WORKER, copy_empty
 from tests.spark.lake_history import LakeHistory
 
-WORKER = WorkerConfig(application="silver", bootstrap_servers="127.0.0.1:1", partitions=2)
-TOPIC = WORKER.topic(Role.EVENTS)
 AT = datetime(2026, 11, 22, 23, 59, 59, 999_000, UTC)
 ODD = b'{"step":900000,"event":"x","priority":"high"}'
 
 
 class Lake:
-    """Bronze with given records, and the tables written from it.
+    """Bronze with given records, and the tables written from it."""
 
-    `empty` is copied if it is given: creating the tables takes longer than most tests.
-    """
-
-    def __init__(self, spark: SparkSession, root: Path, empty: Path | None = None) -> None:
+    def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = str(root)
-        if empty is not None:
-            shutil.copytree(empty, root)
+        copy_empty(spark, root)
         self.spark = lake_session(spark, self.root, WORKER)
 
     def put(self, batch: int, values: dict[int, list[bytes]], first: int = 0) -> None:
@@ -67,16 +60,9 @@ class Lake:
         return set(folder.glob("date=*/*.parquet")) - known
 
 
-@pytest.fixture(scope="module")
-def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("empty") / "lake"
-    lake_session(spark, str(root), WORKER)
-    return root
-
-
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path, empty: Path) -> Lake:
-    return Lake(spark, tmp_path / "lake", empty)
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path / "lake")
 
 
 def _values(seed: int, lines_each: int = 7) -> dict[int, list[bytes]]:
@@ -119,9 +105,9 @@ def test_bronze_may_be_compacted_before_it_is_read(lake: Lake) -> None:
 
 
 def test_the_path_of_a_lake_may_have_special_characters(
-    spark: SparkSession, tmp_path: Path, empty: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    lake = Lake(spark, tmp_path / "a b é %c5", empty)
+    lake = Lake(spark, tmp_path / "a b é %c5")
     values = _values(6)[0]
     lake.put(0, {0: values})
     lake.write(0)
@@ -136,7 +122,7 @@ def test_a_lake_of_an_older_version_gets_the_new_columns_and_continues(
     fields = [field for field in TRANSITIONS.schema if field.name not in new]
     old = replace(TRANSITIONS, schema=StructType(fields))
     shutil.rmtree(path(lake.root, "transitions"))
-    store._create(lake.spark, lake.root, old, "silver")
+    store._create(lake.spark, lake.root, old, WORKER.application)
     lines = [
         b'{"step":%d,"event":"decided","queue":"","xid":"x-%d","committed":true,"time_ms":1,"by":"c"}'
         % (n, n)

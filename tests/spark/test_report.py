@@ -16,10 +16,12 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, duration, png
 from ringfaust.spark.audit.report.figures import Figures, figures
 from ringfaust.spark.audit.report.page import write_report
+from ringfaust.spark.audit.show import headline
 from tests.spark.audit_history import audit
 from tests.testing.test_accounts import History, history
 
 __all__ = ["history"]
+CHARTS = ("depth", "eviction-rate", "age-at-eviction", "time-to-overwrite", "redeliveries")
 NASTY = '<script>alert("$x")</script>'
 QUEUES = QueuesConfig.model_validate(
     {"routes": [{"topic": "in", "queue": "q.{key}"}], "queues": {"#": {"ring_size": 2}}}
@@ -44,15 +46,20 @@ def test_the_page_shows_the_findings_and_every_chart(
     text = page.read_text(encoding="utf-8")
     assert not verdict.balanced
     assert "The accounts do not balance: 1 missing" in text
+    assert headline(verdict) in text
     assert "source in/0/0" in text
     assert "app &amp; co" in text
     assert "<script" not in text
     assert "q.&lt;script&gt;" in text
-    assert f"<td>{verdict.totals['evicted']}</td>" in text
-    assert len(re.findall(r'<img alt="Chart: [^"]{20,}"', text)) == 5
+    for name in ("evicted", "acked"):
+        assert f"<td>{verdict.totals[name]}</td>" in text
+    assert text.count("<figure") == len(CHARTS)
+    assert len(re.findall(r'<img alt="Chart: [^"]{20,}"', text)) == len(CHARTS)
     inside = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", text)
     files = sorted(page.parent.glob("*.png"))
-    assert len(files) == len(inside) == 10
+    names = {f"{name}-{theme}.png" for name in CHARTS for theme in ("light", "dark")}
+    assert {path.name for path in files} == names
+    assert len(inside) == len(files)
     assert {base64.b64decode(each) for each in inside} == {path.read_bytes() for path in files}
     for path in files:
         assert size(path.read_bytes()) == (1232, 792)

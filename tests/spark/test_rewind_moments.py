@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.events import done_line, event_tail
-from ringfaust.spark.lake import tables
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind.command import RewindRequest, read_options
@@ -187,17 +185,6 @@ def test_the_form_of_a_moment_decides_its_kind(text: str, moment: Moment) -> Non
 def test_an_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(BadMoment, match="is not a|has no unit"):
         read_moment(text)
-
-
-def test_the_lake_gives_the_same_contents(
-    spark: SparkSession, lines: DataFrame, recorded: RecordedHistory, tmp_path: Path
-) -> None:
-    root = str(tmp_path)
-    lines.write.format("delta").save(tables.path(root, "transitions"))
-    last = recorded.steps[-1]
-    asked = [(queue, AtStep(0, last)) for queue in QUEUES]
-    found = read_contents(tables.read(spark, root, "transitions"), asked)
-    assert [one.answer() for (one,) in found] == [recorded.held[queue, last] for queue in QUEUES]
 
 
 def request(**options: Any) -> RewindRequest:

@@ -197,7 +197,8 @@ def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[
         get_command(cli)(["spark", "rewind", *config, *options], standalone_mode=False)
         return capsys.readouterr().out
 
-    (contents,) = json.loads(asked("--offset", last.place, "--json"))["contents"]
+    at_last = asked("--offset", last.place, "--json")
+    (contents,) = json.loads(at_last)["contents"]
     assert contents["digest"] == digest_answer(last.answer)
     assert [each["id"] for each in contents["ready"]] == last.answer["ready"]
     answer = json.loads(asked("--ring-size", "2,-1", "--limit", "3", "--json"))
@@ -213,10 +214,11 @@ def test_the_command_line_answers(played: Played, capsys: pytest.CaptureFixture[
     assert "no lake at /nowhere" in capsys.readouterr().err
     first = next(each for each in played.listed if each.queue == "mixed")
     other = next(name for name in QUEUES if name != "mixed")
-    for moment in (["--offset", last.place], ["--offset", first.place, "--to", last.place]):
+    diff = ["--offset", first.place, "--to", last.place]
+    for moment, alone in ((["--offset", last.place], at_last), (diff, asked(*diff, "--json"))):
         both = list(map(json.loads, asked("--queue", other, *moment, "--json").splitlines()))
         assert [each["queue"] for each in both] == ["mixed", other]
-        assert both[0] == json.loads(asked(*moment, "--json"))
+        assert both[0] == json.loads(alone)
         assert both[1] != both[0]
-    output = asked("--offset", first.place, "--to", last.place)
+    output = asked(*diff)
     assert "to step 0/" in output and "passed" in output and "evicted" in output

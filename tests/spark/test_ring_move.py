@@ -91,6 +91,10 @@ def test_rings_move_to_the_job_and_back(
     finally:
         worker.stop()
 
+    refused = run_command(spark, *harness.arguments("--once"))
+    assert refused.exit_code == 2
+    owners = f"the rings of {harness.application} belong to its workers. Stop them all"
+    assert owners in refused.stderr
     run(spark, *harness.arguments("--once", "--from-worker"))
     harness.send(PIECE, PIECE)
     ask(harness, "by-job")

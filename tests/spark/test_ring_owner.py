@@ -108,22 +108,6 @@ def test_a_running_worker_and_a_job_exclude_each_other(
     release_rings(harness.config)
 
 
-@pytest.mark.kafka
-def test_rings_that_were_a_workers_are_not_begun_anew(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    harness = RingHarness(tmp_path, broker.bootstrap_servers, "were")
-    worker = with_worker(harness)
-    try:
-        harness.send(0, 2)
-        until(lambda: harness.count(Role.EVENTS) > 0, worker)
-    finally:
-        worker.stop()
-    refused = run_command(spark, *harness.arguments("--once"))
-    assert refused.exit_code == 2
-    assert "the rings of were belong to its workers. Stop them all" in refused.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_jobs_rings_are_refused_to_others_until_it_hands_them_over(

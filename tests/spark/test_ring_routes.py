@@ -23,6 +23,8 @@ from tests.spark.shared_session import run, run_command
 
 PIECE = 10
 """Records for each ring at a time."""
+TOO = "{topic: begun.too, queue: 'r.{key}', hop: auto}, "
+"""The first of the two routes of `begun`."""
 
 
 def added(harness: RingHarness) -> int:
@@ -30,27 +32,58 @@ def added(harness: RingHarness) -> int:
     return events.count("added")
 
 
-@pytest.mark.kafka
-def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    harness = RingHarness(tmp_path, broker.bootstrap_servers, "gone")
-    config = tmp_path / "queues.yaml"
-    without = config.read_text()
-    config.write_text(
-        without.replace("routes: [", "routes: [{topic: gone.too, queue: 'r.{key}'}, ")
-    )
-    asyncio.run(create_topics(*load(tmp_path)))
+@pytest.fixture(scope="module")
+def begun(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
+) -> RingHarness:
+    """A job that has read two topics."""
+    folder = tmp_path_factory.mktemp("begun")
+    harness = RingHarness(folder, broker.bootstrap_servers, "begun")
+    config = folder / "queues.yaml"
+    config.write_text(config.read_text().replace("routes: [", f"routes: [{TOO}"))
+    asyncio.run(create_topics(*load(folder)))
     harness.send(0, PIECE)
     run(spark, *harness.arguments("--once"))
     assert added(harness) == PIECE * RINGS
+    return harness
 
-    config.write_text(without)
-    refused = run_command(spark, *harness.arguments("--once"))
+
+@pytest.mark.kafka
+def test_a_job_whose_route_is_repartitioned_from_now_on_says_so(
+    spark: SparkSession, begun: RingHarness
+) -> None:
+    config = begun.folder / "queues.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("hop: auto", "hop: always"))
+    refused = run_command(spark, *begun.arguments("--once"))
     assert refused.exit_code == 2
-    checkpoint, new = str(tmp_path / "checkpoint"), str(tmp_path / "new")
     shown = " ".join(refused.stderr.split())
-    assert f"{checkpoint} has read gone.too, which no route names any more" in shown
+    assert "has read begun.sent, begun.too, whose hop was changed" in shown
+    assert "Start a worker in between, which says whether queues would move" in shown
+
+    # Or its first repartitioned route is a new one.
+    more = text.replace("routes: [", "routes: [{topic: begun.new, queue: other, hop: always}, ")
+    config.write_text(more.replace("queues: {", "queues: {other: {}, "))
+    asyncio.run(create_topics(*load(begun.folder)))
+    refused = run_command(spark, *begun.arguments("--once"))
+    assert refused.exit_code == 2
+    shown = " ".join(refused.stderr.split())
+    assert "has read no topic that is repartitioned, as begun.new is" in shown
+    config.write_text(text)
+
+
+@pytest.mark.kafka
+def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
+    spark: SparkSession, begun: RingHarness
+) -> None:
+    """The last test of `begun`, whose rings move."""
+    config = begun.folder / "queues.yaml"
+    config.write_text(config.read_text().replace(TOO, ""))
+    refused = run_command(spark, *begun.arguments("--once"))
+    assert refused.exit_code == 2
+    checkpoint, new = str(begun.folder / "checkpoint"), str(begun.folder / "new")
+    shown = " ".join(refused.stderr.split())
+    assert f"{checkpoint} has read begun.too, which no route names any more" in shown
     remedy = (
         f"ringfaust spark move-to-worker --checkpoint {checkpoint}",
         "ringfaust spark ring --from-worker --checkpoint NEW",
@@ -58,43 +91,18 @@ def test_without_a_route_that_it_has_read_a_job_says_how_to_go_on(
     assert all(each in shown for each in remedy)
 
     # What it says can be carried out.
-    harness.send(PIECE, PIECE)
-    harness.command("r.1", type="list", reply="asked", limit=1000)
-    folders = ["--config", str(tmp_path), "--checkpoint"]
+    begun.send(PIECE, PIECE)
+    begun.command("r.1", type="list", reply="asked", limit=1000)
+    folders = ["--config", str(begun.folder), "--checkpoint"]
     for command in (
         ["move-to-worker", *folders, checkpoint],
         ["ring", "--from-worker", *folders, new, "--once"],
     ):
         done = run_command(spark, "spark", *command)
         assert done.exit_code == 0, done.output
-    assert added(harness) == 2 * PIECE * RINGS
-    (answer,) = [json.loads(each.value)["answer"] for each in harness.read(Role.REPLIES)]
+    assert added(begun) == 2 * PIECE * RINGS
+    (answer,) = [json.loads(each.value)["answer"] for each in begun.read(Role.REPLIES)]
     assert len(answer["ready"]) == 2 * PIECE
-
-
-@pytest.mark.kafka
-def test_a_job_whose_route_is_repartitioned_from_now_on_says_so(
-    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    harness = RingHarness(tmp_path, broker.bootstrap_servers, "moved")
-    run(spark, *harness.arguments("--once"))
-    config = tmp_path / "queues.yaml"
-    text = config.read_text()
-    config.write_text(text.replace("hop: auto", "hop: always"))
-    refused = run_command(spark, *harness.arguments("--once"))
-    assert refused.exit_code == 2
-    shown = " ".join(refused.stderr.split())
-    assert "has read moved.sent, whose hop was changed" in shown
-    assert "Start a worker in between, which says whether queues would move" in shown
-
-    # Or its first repartitioned route is a new one.
-    text = text.replace("routes: [", "routes: [{topic: moved.too, queue: other, hop: always}, ")
-    config.write_text(text.replace("queues: {", "queues: {other: {}, "))
-    asyncio.run(create_topics(*load(tmp_path)))
-    refused = run_command(spark, *harness.arguments("--once"))
-    assert refused.exit_code == 2
-    shown = " ".join(refused.stderr.split())
-    assert "has read no topic that is repartitioned, as moved.too is" in shown
 
 
 def recreate(harness: RingHarness) -> tuple[str, str]:
