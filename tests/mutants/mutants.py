@@ -154,6 +154,8 @@ MUTANTS = [
     Mutant("credit without dispatch", "R14: what can go is dispatched after each command",
            SETTLING, "    set_credit(queue, consumer, credit)\n    dispatch(work, queue)\n",
            "    set_credit(queue, consumer, credit)\n"),
+    Mutant("out of turn", "R90: a command waits for what the first use of its queue has left",
+           "core/checks/refusal.py", "    if work.stages:\n        raise InTurn\n", ""),
     # --- returning
     Mutant("forget a return", "R20: all that is held returns", "core/checks/consumers.py",
            "Stage(RETURN, queue.name, (consumer.name,))", "Stage(RETURN, queue.name, ())"),
@@ -582,6 +584,9 @@ LIKELIEST: Mapping[str, str] = {
     "a step number is given back":
         "sim/test_sim.py::"
         "test_a_refusal_does_not_take_back_the_number_of_what_was_lost_before_it",
+    "out of turn":
+        "model/test_cuts.py::"
+        "test_what_the_first_use_of_a_queue_takes_up_comes_before_the_command",
     "an old heartbeat counts": "worker/faust/test_membership.py",
     "one protocol for all settings": "worker/faust/test_group.py",
     "a scan ends silently":
