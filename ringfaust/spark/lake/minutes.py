@@ -68,7 +68,7 @@ def write(queries: GoldQueries, batch: int) -> tuple[str, str, int] | None:
     follows = bool(schedulings) or queries.has_files("scheduled")
     if follows:
         queries.keep("followed", _followed(queries))
-    counted = _corrected() if follows else "SELECT * FROM counted"
+    counted = _corrected() if follows else "SELECT *, 0 AS moved FROM counted"
     queries.append(_with_depths(queries, counted), QUEUE_MINUTES, batch)
     # Not from the rows of queue_minutes: they depend on `queues`, and replacing it makes Spark
     # compute them again.
@@ -115,23 +115,20 @@ SELECT c.*, coalesce(m.moved, 0) AS moved FROM counted c LEFT JOIN (
 ) m ON c.partition = m.partition AND c.queue = m.queue AND c.minute_ms = m.minute_ms"""
 
 
-def _changes(counted: str) -> dict[str, str]:
-    """By depth, its change in a minute."""
-    moved = "c.moved" if "moved" in counted else "0"
-    return {
-        "ready": f"c.ready_change + {moved}",
-        "delivering": "c.delivering_change",
-        "scheduled": f"c.scheduled_change - {moved}",
-    }
+_CHANGED = {
+    "ready": "c.ready_change + c.moved",
+    "delivering": "c.delivering_change",
+    "scheduled": "c.scheduled_change - c.moved",
+}
+"""By depth, its change in a minute: `moved` scheduled messages have left, not ready ones."""
 
 
 def _with_depths(queries: GoldQueries, counted: str) -> str:
     """The columns of `queue_minutes`, with the depths at the end of each minute."""
-    change = _changes(counted)
     so_far = "OVER (PARTITION BY c.partition, c.queue ORDER BY c.minute_ms)"
     columns = {name: f"c.{name}" for name in QUEUE_MINUTES.schema.names}
     columns |= {
-        name: f"CAST(coalesce(q.{name}, 0) + sum({change[name]}) {so_far} AS BIGINT)"
+        name: f"CAST(coalesce(q.{name}, 0) + sum({_CHANGED[name]}) {so_far} AS BIGINT)"
         for name in HELD_STATES
     }
     columns["minute"] = "timestamp_millis(c.minute_ms)"
@@ -146,7 +143,7 @@ ON c.partition = q.partition AND c.queue = q.queue"""
 def _depths(queries: GoldQueries, counted: str) -> str:
     """The current depths of all queues."""
     sums = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in HELD_STATES)
-    changes = ", ".join(f"{value} AS {name}" for name, value in _changes(counted).items())
+    changes = ", ".join(f"{value} AS {name}" for name, value in _CHANGED.items())
     return f"""
 SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS batch FROM (
     SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch
