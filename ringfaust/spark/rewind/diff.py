@@ -112,24 +112,17 @@ def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
         .select("partition", "kind", "sequence", "entry.id", "before", "after")
         .collect()
     )
-    return [
-        Diff(
-            queue,
-            partition,
-            {
-                (row["kind"], row["state"], row["reason"]): row["count"]
-                for row in sorted(by_kind, key=lambda row: row[1:4])
-                if row["partition"] == partition and row["kind"] != "unchanged"
-            },
-            sum(
-                row["count"]
-                for row in by_kind
-                if row["partition"] == partition and row["kind"] == "unchanged"
-            ),
-            [_change(row) for row in rows if row["partition"] == partition],
-        )
-        for partition in sorted({row["partition"] for row in by_kind})
-    ]
+    found = []
+    for partition in sorted({row["partition"] for row in by_kind}):
+        counts = {
+            (row["kind"], row["state"], row["reason"]): row["count"]
+            for row in sorted(by_kind, key=lambda row: row[1:4])
+            if row["partition"] == partition
+        }
+        unchanged = sum(counts.pop(key) for key in [*counts] if key[0] == "unchanged")
+        changes = [_change(row) for row in rows if row["partition"] == partition]
+        found.append(Diff(queue, partition, counts, unchanged, changes))
+    return found
 
 
 def _text(name: str) -> Column:
