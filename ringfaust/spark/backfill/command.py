@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import backfill_group
@@ -41,6 +40,7 @@ from ringfaust.spark.backfill.show import (
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.kept import kept
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
@@ -226,8 +226,7 @@ def _checked(
             "partition": F.lit(-1),
         }
     )
-    checked = check_rows(mapped, targets, queues, now_ms).persist(StorageLevel.DISK_ONLY)
-    try:
+    with kept(check_rows(mapped, targets, queues, now_ms), on_disk=True) as checked:
         try:
             found = profile_rows(checked)
         except SPARK_ERRORS as error:
@@ -235,8 +234,6 @@ def _checked(
                 raise refused from None
             raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
         yield targets[request.options.topic], checked, found
-    finally:
-        checked.unpersist()
 
 
 def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> Iterator[str]:

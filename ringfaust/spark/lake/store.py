@@ -7,9 +7,9 @@ that is repeated after a crash changes nothing in tables that already have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import date
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.kept import kept
 from ringfaust.spark.lake import comments
 from ringfaust.spark.lake.tables import (
     BRONZE,
@@ -109,16 +110,6 @@ def application_of(spark: SparkSession, root: str) -> str | None:
         return None
     detail = DeltaTable.forPath(spark, path(root, BRONZE.name)).detail()
     return str(detail.select("properties").collect()[0][0].get(_APPLICATION, ""))
-
-
-@contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Compute rows only once for several queries. What does not fit into memory goes to disk."""
-    rows.persist()
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
 
 
 def append(

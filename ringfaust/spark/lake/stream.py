@@ -21,16 +21,10 @@ from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.files import HadoopFolder, committed_offsets, last_planned
 from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.kept import kept
 from ringfaust.spark.lake import gold, inputs, silver
 from ringfaust.spark.lake.inputs import checkpoint
-from ringfaust.spark.lake.store import (
-    LakeError,
-    LakeProgress,
-    append,
-    compact,
-    create_tables,
-    kept,
-)
+from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 from ringfaust.spark.session import set_unless_given
 from ringfaust.spark.topic_ids import ReadTopicIds

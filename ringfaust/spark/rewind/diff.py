@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.kept import kept
 from ringfaust.spark.rewind.contents import trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 
@@ -79,11 +80,8 @@ def read_diff(
         .when(was_held & (F.col("after.step") > F.col("before.step")), "changed")
         .when(was_held, "unchanged")
     )
-    changed = messages.withColumn("kind", kind).filter("kind is not null").persist()
-    try:
+    with kept(messages.withColumn("kind", kind).filter("kind is not null")) as changed:
         return _collect(changed, queue, limit)
-    finally:
-        changed.unpersist()
 
 
 def _check(before: ResolvedMoment, after: ResolvedMoment) -> None:

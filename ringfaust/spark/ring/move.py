@@ -15,7 +15,6 @@ from operator import attrgetter
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -40,6 +39,7 @@ from ringfaust.protocol.stored_rows import (
 )
 from ringfaust.spark.files import is_finished, last_planned, planned_offsets
 from ringfaust.spark.kafka import read_topics
+from ringfaust.spark.kept import kept
 from ringfaust.spark.ring.checkpoint import log_ends, read_identity, read_topic_ids, record_ends
 from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
@@ -187,10 +187,9 @@ def move_to_worker(
     offsets = planned_offsets(spark, checkpoint, planned)
     ids = read_topic_ids(spark, worker, checkpoint).known
     repartitioned = {route.topic for route in repartitioned_routes(worker, queues)}
-    # Kept on the executors' disks: the driver holds the pages of one task at a time.
-    pages = _read_pages(spark, checkpoint).persist(StorageLevel.DISK_ONLY)
     known = worker_state(spark, worker)
-    try:
+    # Kept on the executors' disks: the driver holds the pages of one task at a time.
+    with kept(_read_pages(spark, checkpoint), on_disk=True) as pages:
         _refuse_if_waiting(pages, repartitioned)
         asyncio.run(give_up_outputs(target))
         if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
@@ -202,8 +201,6 @@ def move_to_worker(
         # A partition moves in one transaction: one that an earlier run has moved may have gone on.
         left = {n for n, end in enumerate(ends) if end.job} or {*range(worker.partitions)}
         return _write_changelogs(worker, pages, known, keys, ids, left=left)
-    finally:
-        pages.unpersist()
 
 
 def _refuse_if_not_owner(
