@@ -16,8 +16,8 @@ from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.protocol.routes import RouteTemplate, check_name, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
-from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.target import Target
+from ringfaust.spark.frames import make_batch, read_rows
 
 CHECKED = (
     "slice int, position long, topic string, partition int, key binary, value binary, "

@@ -40,7 +40,7 @@ from ringfaust.spark.backfill.show import (
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.errors import SPARK_ERRORS
-from ringfaust.spark.kept import kept
+from ringfaust.spark.frames import kept
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal

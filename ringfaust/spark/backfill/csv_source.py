@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.arrow import make_batch
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
+from ringfaust.spark.frames import make_batch
 from ringfaust.spark.vendor import from_arrow_schema
 
 _WHOLE_FILES = {

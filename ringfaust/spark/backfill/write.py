@@ -21,12 +21,11 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import slice_transactional_id
-from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.check import Row, read_headers
 from ringfaust.spark.backfill.errors import SourceChanged
 from ringfaust.spark.backfill.job import Job
 from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
-from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
+from ringfaust.spark.frames import make_batch, read_rows, shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import from_arrow_schema
 
 _TRANSACTION_RECORDS = 20_000

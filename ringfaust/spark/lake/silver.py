@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
+from ringfaust.spark.frames import kept
 from ringfaust.spark.kafka import without_attributes
-from ringfaust.spark.kept import kept
 from ringfaust.spark.lake.store import LakeProgress, append
 from ringfaust.spark.lake.tables import BRONZE, QUARANTINE, RECORDS, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines

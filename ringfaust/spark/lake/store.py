@@ -21,7 +21,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.kept import kept
+from ringfaust.spark.frames import kept
 from ringfaust.spark.lake import comments
 from ringfaust.spark.lake.tables import (
     BRONZE,

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.files import HadoopFolder, committed_offsets, last_planned
+from ringfaust.spark.frames import kept
 from ringfaust.spark.kafka import stream_topics
-from ringfaust.spark.kept import kept
 from ringfaust.spark.lake import gold, inputs, silver
 from ringfaust.spark.lake.inputs import checkpoint
 from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.errors import RingfaustError
-from ringfaust.spark.kept import kept
+from ringfaust.spark.frames import kept
 from ringfaust.spark.rewind.contents import trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 

@@ -24,8 +24,7 @@ from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
-from ringfaust.spark.arrow import make_batch, read_rows
-from ringfaust.spark.kept import kept
+from ringfaust.spark.frames import kept, make_batch, read_rows
 from ringfaust.spark.lake.tables import columns
 from ringfaust.spark.lines import REFUSAL
 from ringfaust.spark.rewind.moment import ResolvedMoment, until

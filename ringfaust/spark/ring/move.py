@@ -38,8 +38,8 @@ from ringfaust.protocol.stored_rows import (
     write_inputs,
 )
 from ringfaust.spark.files import is_finished, last_planned, planned_offsets
+from ringfaust.spark.frames import kept, shuffle_key_of, shuffle_keys
 from ringfaust.spark.kafka import read_topics
-from ringfaust.spark.kept import kept
 from ringfaust.spark.ring.checkpoint import log_ends, read_identity, read_topic_ids, record_ends
 from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
 from ringfaust.spark.ring.micro_batch import is_job_row, waiting_topics
@@ -47,7 +47,6 @@ from ringfaust.spark.ring.operator import STATE_VARIABLE
 from ringfaust.spark.ring.ownership import other_job, release_rings, rings_owners
 from ringfaust.spark.ring.pages import rows_of
 from ringfaust.spark.ring.writer import OutputTarget, give_up_outputs, wrote_last
-from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
 from ringfaust.spark.topic_ids import refuse_recreated
 
 _EARLIEST = -2
