@@ -159,7 +159,7 @@ def redrive(
     """
     from ringfaust.spark.backfill.errors import read_choice
     from ringfaust.spark.redrive.command import run
-    from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
+    from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
 
     session.use()
     request = LakeRedriveRequest(

@@ -17,7 +17,7 @@ from ringfaust.spark.backfill.job import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
 from ringfaust.spark.options import BackfillOptions
-from ringfaust.spark.redrive.request import LakeRole
+from ringfaust.spark.redrive.records import LakeRole
 
 OPTIONS = BackfillOptions("s", "csv", "t", header=["a=b = c"])
 

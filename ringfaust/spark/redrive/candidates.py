@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -18,11 +19,29 @@ from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
 from ringfaust.redrive.send import Redriven, share
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import OtherJob
-from ringfaust.spark.backfill.job import profile_rows
+from ringfaust.spark.backfill.job import JobProfile, profile_rows
 from ringfaust.spark.backfill.target import Target, read_targets
-from ringfaust.spark.redrive.records import payload_fault, select_messages, to_records
-from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+from ringfaust.spark.redrive.records import (
+    LakeRedriveRequest,
+    payload_fault,
+    select_messages,
+    to_records,
+)
 from ringfaust.times import wall_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRedrivePlan:
+    """The messages that match the condition."""
+
+    profile: JobProfile
+    """Those that no redrive has sent yet and that are below the limit."""
+    queues: Mapping[tuple[str, str], int]
+    """Number of messages by target topic and queue."""
+    already_sent: int
+    """Number of messages that a redrive has sent before."""
+    over_limit: int
+    """Number of messages that were redriven too often."""
 
 
 class LakeCandidates:

@@ -20,8 +20,8 @@ from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows, first_line
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS
-from ringfaust.spark.redrive.candidates import LakeCandidates
-from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
+from ringfaust.spark.redrive.records import LakeRedriveRequest
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 

@@ -1,8 +1,12 @@
-"""Turn messages of the lake into producer's records again."""
+"""Which messages of the lake to send again, and the producer's records that they become."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,16 +16,64 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
 from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.job import job_name
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.lake.tables import RECORDS, read
-from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """Header with the topic/partition/offset of the dead or evicted record that was sent again."""
+
+
+class LakeRole(StrEnum):
+    """Which records of the lake to send again."""
+
+    DEAD = "dead"
+    EVICTED = "evicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRedriveRequest:
+    """Which messages to send again, and where to."""
+
+    lake: str
+    """Folder or URI of the lake."""
+    role: LakeRole
+    where: str
+    """SQL condition over the columns of the lake's table `records`."""
+    to_topic: str | None = None
+    """The target topic; None: the topic that each message came from."""
+    name: str | None = None
+    """Name of the job; None: made from the condition and the target."""
+    rate: float | None = None
+    """Records per second, over all tasks; None: unlimited."""
+    max_redrives: int = 5
+    """A message that was sent again so often is left out (R43)."""
+    again: bool = False
+    """Also send messages that a redrive has sent before."""
+
+    @property
+    def job(self) -> str:
+        """The name of the job, by which earlier versions kept what it sent.
+
+        Raises:
+            CannotBackfill: the name is invalid.
+        """
+        return job_name(self.name, self.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for the same condition and target."""
+        parts = json.dumps([self.role, self.where, self.to_topic])
+        return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+    @property
+    def about(self) -> str:
+        """A description."""
+        return f"{self.role} messages where {self.where}, to {self.to_topic or 'their own topics'}"
 
 
 def to_records(
