@@ -194,7 +194,7 @@ def test_each_partition_of_a_queue_continues_its_own_counts(spark: SparkSession)
         {"added": 1, "ready": 1, "messages": 1},
     ]
     assert second == replace(found[1], moment=AtStep(1, 20))
-    assert [message.id for message in second.ready] == ["m3"]
+    assert [message.id for message in second.held["ready"]] == ["m3"]
 
 
 def test_lines_that_a_retention_has_deleted_are_missed_only_if_they_are_needed(

@@ -7,7 +7,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -61,31 +60,23 @@ class Contents:
     queue: str
     partition: int
     moment: ResolvedMoment
-    ready: Sequence[HeldMessage]
-    """In delivery order (R14)."""
-    delivering: Sequence[HeldMessage]
-    """By consumer, then delivery."""
-    scheduled: Sequence[HeldMessage]
-    """By due time, then sequence."""
+    held: Mapping[str, Sequence[HeldMessage]]
+    """By state: `ready` in delivery order (R14), `delivering` by consumer, then delivery, and
+    `scheduled` by due time, then sequence."""
     counts: Mapping[str, int]
     """The counts of R100."""
 
-    def answer(self, limit: int | None = None) -> dict[str, Any]:
-        """The worker's answer to `list`, without `pulled`: the first `limit` ids of each state."""
+    def answer(self) -> dict[str, Any]:
+        """The worker's answer to `list`, without `pulled`."""
         delivering: dict[str, list[str]] = {}
-        by_number = sorted(self.delivering, key=lambda held: held.delivery)
-        for held in islice(by_number, limit):
-            delivering.setdefault(held.consumer, []).append(held.id)
+        for message in self.held["delivering"]:
+            delivering.setdefault(message.consumer, []).append(message.id)
         return {
-            "ready": [held.id for held in islice(self.ready, limit)],
+            "ready": [message.id for message in self.held["ready"]],
             "delivering": delivering,
-            "scheduled": [held.id for held in islice(self.scheduled, limit)],
+            "scheduled": [message.id for message in self.held["scheduled"]],
             "counts": dict(self.counts),
         }
-
-    def by_state(self) -> Mapping[str, Sequence[HeldMessage]]:
-        """The messages in each state."""
-        return {"ready": self.ready, "delivering": self.delivering, "scheduled": self.scheduled}
 
     def digest(self) -> str:
         """See `digest_answer`."""
@@ -252,7 +243,7 @@ def _contents(
         for state, order in _ORDERS.items()
     }
     complete = {name: counts.get(name, 0) for name in (*COUNTS, "messages")}
-    return Contents(queue, partition, moment, counts=complete, **messages)
+    return Contents(queue, partition, moment, messages, complete)
 
 
 def _delivery_order(message: Row) -> tuple[int, int]:

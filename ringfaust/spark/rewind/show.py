@@ -55,7 +55,7 @@ def _contents_json(contents: Contents, limit: int) -> dict[str, Any]:
         "counts": dict(contents.counts),
         **{
             state: [asdict(held) for held in islice(messages, limit)]
-            for state, messages in contents.by_state().items()
+            for state, messages in contents.held.items()
         },
     }
 
@@ -113,7 +113,7 @@ def _print_contents(console: Terminal, contents: Contents, limit: int) -> None:
     console.print(", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
     console.print(f"digest {contents.digest()}\n", soft_wrap=True)
     table = _table("state", "#", "id", "priority", "sent", "from", "", numbers=("#", "priority"))
-    for state, messages in contents.by_state().items():
+    for state, messages in contents.held.items():
         for place, held in enumerate(islice(messages, limit), 1):
             table.add_row(
                 state, str(place), held.id, str(held.priority), _time(held.enqueued_ms),
