@@ -53,7 +53,10 @@ class LakeMonitor:
         self._unread: dict[str, int] | None = None
         self._reasons: set[str] = set()
         self._next_look = self._next_retention = time.monotonic()
-        self._metrics = _Metrics(worker, port) if port is not None else None
+        self._metrics = _Metrics()
+        if port is not None:
+            remedy = "Choose another --metrics-port, or web.bind"
+            serve(self._metrics.registry, worker.web, port, remedy)
 
     def update(self, stream: str, query: StreamingQuery) -> None:
         """Take over the batches of a stream that Spark has reported."""
@@ -75,7 +78,6 @@ class LakeMonitor:
         )
         if found is not None:
             self._unread = found
-        if self._metrics is not None and found is not None:
             for topic, records in found.items():
                 self._metrics.lag.labels(topic).set(records)
         if time.monotonic() >= self._next_retention:
@@ -107,8 +109,7 @@ class LakeMonitor:
             return
         self._batches += 1
         self._records[stream] += records
-        if self._metrics is not None:
-            self._metrics.add(stream, records, seconds)
+        self._metrics.add(stream, records, seconds)
         if sys.stderr.isatty():
             said = f"{stream}: batch {report['batchId']}, {records:,} records, {seconds:.1f} s"
             print(said, file=sys.stderr)
@@ -148,11 +149,9 @@ class LakeMonitor:
         )
         if found is None:
             return
-        if self._metrics is not None:
-            self._metrics.left.clear()  # topics of which everything is read have no value
+        self._metrics.left.clear()  # topics of which everything is read have no value
         for topic, left in found.items():
-            if self._metrics is not None:
-                self._metrics.left.labels(topic).set(left.left_s)
+            self._metrics.left.labels(topic).set(left.left_s)
             if left.is_short:
                 log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
 
@@ -160,8 +159,8 @@ class LakeMonitor:
 class _Metrics:
     """The metrics of the driver."""
 
-    def __init__(self, worker: WorkerConfig, port: int) -> None:
-        registry = CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
         self._counters = {
             name: Counter(f"ringfaust_lake_{name}", text, ["stream"], registry=registry)
             for name, text in {
@@ -182,7 +181,6 @@ class _Metrics:
                 ),
             )
         )
-        serve(registry, worker.web, port, "Choose another --metrics-port, or web.bind")
 
     def add(self, stream: str, records: int, seconds: float) -> None:
         self._counters["batches"].labels(stream).inc()
