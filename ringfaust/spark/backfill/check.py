@@ -26,13 +26,8 @@ CHECKED = (
 )
 """Columns of checked rows: those of a `Row`, and the queue."""
 _CHECKED = pa.schema(
-    {
-        "slice": pa.int32(),
-        "partition": pa.int32(),
-        "what": pa.string(),
-        "fault": pa.string(),
-        "queue": pa.string(),
-    }
+    dict.fromkeys(("slice", "partition"), pa.int32())
+    | dict.fromkeys(("what", "fault", "queue"), pa.string())
 )
 """What the check says of a row."""
 
