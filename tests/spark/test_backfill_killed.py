@@ -56,9 +56,7 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
     pq.write_table(pa.table(table), source)
     worker, queues = load(config, bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic)
-    job = Job(
-        name="k", group="ringfaust-backfill-k", progress_topic=topic, fingerprint="", about=""
-    )
+    job = Job(name="k", group="ringfaust-backfill-k", topic=topic, fingerprint="", about="")
 
     command = [
         sys.executable, "-m", "ringfaust", "spark", "backfill", str(source), "--format", "parquet",
@@ -98,7 +96,7 @@ def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(
     topic = f"t-{uuid.uuid4().hex[:8]}"
     worker = WorkerConfig(bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic, partitions=1)
-    job = Job(name=topic, group=f"g-{topic}", progress_topic=topic, fingerprint="f", about="")
+    job = Job(name=topic, group=f"g-{topic}", topic=topic, fingerprint="f", about="")
     count = 400
     rows = [Row(0, n, topic, 0, b"k", b"%d" % n, None, None) for n in range(1, count + 1)]
     columns = list(zip(*rows, strict=True))[: len(KINDS)]

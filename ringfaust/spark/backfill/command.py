@@ -262,7 +262,7 @@ def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: 
     return Job(
         name=name,
         group=backfill_group(worker.application, name),
-        progress_topic=target.topic,
+        topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
             f"{found.records:,} rows of {request.kind} {request.options.source} "

@@ -94,7 +94,7 @@ class SliceWriter:
         self._task = task
         self._rate_limit = rate_limit
         self._runner = runner
-        self._tp = (task.job.progress_topic, part)
+        self._tp = (task.job.topic, part)
         self._rows: list[Row] = []
         """The rows of the next transaction."""
         self._bytes = 0
@@ -156,7 +156,7 @@ class SliceWriter:
             self._written += len(rows)
 
     def _pack(self, rows: Sequence[Row]) -> Transaction:
-        packed: dict[tuple[str, int], list[BatchBuilder]] = {}
+        builders: list[BatchBuilder] = []
         for row in rows:
             record = {
                 "timestamp": row.timestamp_ms,
@@ -164,12 +164,11 @@ class SliceWriter:
                 "value": row.value,
                 "headers": read_headers(row.headers),
             }
-            builders = packed.setdefault((row.topic, row.partition), [])
             if not builders or builders[-1].append(**record) is None:
                 builders.append(self._writer.new_batch())
                 builders[-1].append(**record)
         return Transaction(
-            batches=[(*where, builder) for where, of in packed.items() for builder in of],
+            batches=[(*self._tp, builder) for builder in builders],
             offsets={self._tp: OffsetAndMetadata(rows[-1].position, self._task.job.metadata)},
         )
 
