@@ -23,7 +23,7 @@ from bench.processes import executors
 from ringfaust.config import load
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.command import audit
-from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
 from tests.spark.ring_harness import (

@@ -35,7 +35,8 @@ from ringfaust.spark.audit.show import (
     print_findings,
     print_verdict,
 )
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict
+from ringfaust.spark.audit.sources import AuditRequest
+from ringfaust.spark.audit.verdict import Verdict
 from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -54,7 +55,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     """
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
-    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL)
+    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL, options.lake)
     since, end_ms = _days(options)
     with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
         status.update("starting Spark")
@@ -65,15 +66,14 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
                 with spark_errors():
-                    offsets = audit_offsets(spark, request, options.lake)
-                    days = LakeDays(spark, request, options.lake, offsets)
+                    days = LakeDays(spark, request, audit_offsets(spark, request))
                     opening = days.opening(since)
                 output.earlier_faults(opening)
                 if every_s is None:
                     show_last = options.until is not None
                     opening = _close_days(days, output, opening, end_ms, show_last=show_last)
             if options.until is None:
-                _repeat(spark, request, options.lake, output, opening, every_s=every_s, stop=stop)
+                _repeat(spark, request, output, opening, every_s=every_s, stop=stop)
         except KeyboardInterrupt:
             pass
         finally:
@@ -101,7 +101,6 @@ def _close_days(
 def _repeat(
     spark: SparkSession,
     request: AuditRequest,
-    lake: str | None,
     output: VerdictOutput,
     opening: Balance | None,
     *,
@@ -113,9 +112,9 @@ def _repeat(
         began = time.monotonic()
         output.begin("auditing what is new" if opening else "auditing everything")
         if every_s is None:
-            output.verdict(audit(spark, request, lake, opening))
+            output.verdict(audit(spark, request, opening))
             break
-        verdict, opening = audit_round(spark, request, lake, opening)
+        verdict, opening = audit_round(spark, request, opening)
         output.verdict(verdict)
         output.begin("waiting for the next round")
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))

@@ -8,14 +8,12 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit import accounts, lifecycles, match
 from ringfaust.spark.audit.balance import Balance, Frames, TopicPositions, joined
 from ringfaust.spark.audit.findings import IDENTITY, KINDS, gather
-from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.outcomes import OutcomeChecker
-from ringfaust.spark.audit.sources import AuditData, checkpoint, positions
+from ringfaust.spark.audit.sources import AuditData, AuditRequest, checkpoint, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +57,9 @@ class Verdict:
         return not (self.kinds or self.unbalanced or self.unbalanced_windows)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
-    """What to audit, and how."""
-
-    worker: WorkerConfig
-    queues: QueuesConfig
-    window: str | None = None
-    """Length of a time window, as a Spark interval; None counts no windows."""
-    repeats_are_faults: bool = True
-    """Exact copies of records are faults; otherwise they are only counted."""
-
-
 def reconcile(
     request: AuditRequest,
     data: AuditData,
-    offsets: TopicOffsets,
     confirmed_by: DataFrame | None = None,
     *,
     closes: bool = False,
@@ -85,7 +70,7 @@ def reconcile(
     If the data `closes` a period, what may be completed in the next one is no fault and becomes
     `Verdict.closing`.
     """
-    worker, queues, opening = request.worker, request.queues, data.opening
+    worker, opening = request.worker, data.opening
     events_topic = worker.topic(Role.EVENTS)
     events = checkpoint(lifecycles.trace(data.lines, opening))
     outputs = checkpoint(match.records(data.outputs))
@@ -93,9 +78,7 @@ def reconcile(
     data = replace(data, inputs=checkpoint(data.inputs), repartition=checkpoint(data.repartition))
     required = joined(match.expected(events), opening, "expected")
     pairs = checkpoint(match.matched(required, outputs))
-    checker = OutcomeChecker(
-        data, events, worker=worker, queues=queues, offsets=offsets, closes=closes
-    )
+    checker = OutcomeChecker(request, data, events, closes=closes)
     outcome_findings, waiting = checker.outcomes()
     command_findings, open_commands = checker.commands()
     compared, closing = outputs, None
@@ -202,7 +185,7 @@ def _closing(
 
 def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
     """Where the next period begins."""
-    data, topic_of = checker.data, checker.worker.topic
+    data, topic_of = checker.data, checker.request.worker.topic
     end = F.max("offset").alias("offset")
     new = checker.events.filter("nth >= 0").withColumn("topic", F.lit(topic_of(Role.EVENTS)))
     read = [new, outputs.filter("not late"), data.inputs, data.commands]
