@@ -81,11 +81,7 @@ def _why_bad() -> Column:
 
 
 def write_records(
-    spark: SparkSession,
-    root: str,
-    topics: dict[str, str],
-    batch: int,
-    bronze: DataFrame | None = None,
+    root: str, topics: dict[str, str], spark: SparkSession, batch: int, bronze: DataFrame | None
 ) -> None:
     """Write a batch's records, their headers as columns, and quarantine, unless they are there.
 

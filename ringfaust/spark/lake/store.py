@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import date
 from functools import partial
 from typing import Any
 
@@ -113,13 +112,7 @@ def application_of(spark: SparkSession, root: str) -> str | None:
 
 
 def append(
-    rows: DataFrame,
-    root: str,
-    table: LakeTable,
-    stream: str,
-    batch: int,
-    *,
-    replace: str | None = None,
+    rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int, *, replace: str = ""
 ) -> None:
     """Append a batch's rows to a table, once.
 
@@ -131,12 +124,12 @@ def append(
     """
     writer = (
         rows.write.format("delta")
-        .mode("append" if replace is None else "overwrite")
+        .mode("overwrite" if replace else "append")
         .option("mergeSchema", "true")
         .option("txnAppId", f"ringfaust.lake/{stream}")
         .option("txnVersion", batch)
     )
-    if replace is not None:
+    if replace:
         writer = writer.option("replaceWhere", replace)
     again = Retrying(
         retry=retry_if_exception(_is_conflict),
@@ -153,23 +146,13 @@ def _is_conflict(error: BaseException) -> bool:
     return isinstance(error, SPARK_ERRORS) and _CONFLICT in str(error)
 
 
-def compact(
-    spark: SparkSession,
-    root: str,
-    table: LakeTable,
-    before: date | None = None,
-    since: date | None = None,
-) -> None:
-    """Combine the small files of a table's days. Readers and streams see the same rows.
+def compact(spark: SparkSession, root: str, table: LakeTable, where: str | None = None) -> None:
+    """Combine the small files of a table, or of its days for which a condition holds.
 
-    If they are given, only the days before `before` or since `since` are combined.
+    Readers and streams see the same rows.
     """
     optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
-    if before is not None:
-        optimize = optimize.where(f"{table.day} < DATE '{before}'")
-    if since is not None:
-        optimize = optimize.where(f"{table.day} >= DATE '{since}'")
-    optimize.executeCompaction()
+    (optimize.where(where) if where else optimize).executeCompaction()
 
 
 class LakeProgress:
@@ -223,9 +206,7 @@ class GoldQueries:
         """The rows of a small result."""
         return self._spark.sql(query).collect()
 
-    def append(
-        self, query: str, table: LakeTable, batch: int, *, replace: str | None = None
-    ) -> None:
+    def append(self, query: str, table: LakeTable, batch: int, *, replace: str = "") -> None:
         """Append rows, unless the table has the batch already.
 
         `replace` is a condition: the same commit removes existing rows for which it holds.
