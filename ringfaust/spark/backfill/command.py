@@ -216,13 +216,14 @@ def _checked(
 
     They are read twice, so the executors keep them on disk.
     """
-    targets = asyncio.run(read_targets(worker, queues, [request.options.topic], now_ms))
+    topic = request.options.topic
+    targets = asyncio.run(read_targets(worker, queues, [topic], now_ms, "--topic"))
     rows = read_source(spark, request.options.source, request.kind)
     mapped = map_rows(rows, request.mapping).withColumns(
         {
             "slice": F.lit(-1),
             "position": F.lit(0).cast("long"),
-            "topic": F.lit(request.options.topic),
+            "topic": F.lit(topic),
             "partition": F.lit(-1),
         }
     )
@@ -233,7 +234,7 @@ def _checked(
             if refused := raised_in_task(error):
                 raise refused from None
             raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
-        yield targets[request.options.topic], checked, found
+        yield targets[topic], checked, found
 
 
 def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> Iterator[str]:

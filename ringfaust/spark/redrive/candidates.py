@@ -78,7 +78,7 @@ class LakeCandidates:
         topics = [row[0] for row in left.select("topic").distinct().collect()]
         targets: dict[str, Target] = {}
         if topics:
-            targets = asyncio.run(read_targets(worker, queues, topics, now_ms, option="--to-topic"))
+            targets = asyncio.run(read_targets(worker, queues, topics, now_ms, "--to-topic"))
         left = left.withColumn("fault", payload_fault(left, request.role, queues))
         records = to_records(left, targets, keeps_topic=request.to_topic is None)
         self._checked = check_rows(records, targets, queues, now_ms)
