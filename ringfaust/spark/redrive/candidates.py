@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import lake_redrive_group
 from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.redrive.lake_jobs import EarlierLakeJob, MaybeSent
@@ -55,21 +54,15 @@ class LakeCandidates:
         UnknownRedriven: a later version has written which messages were sent before.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
-        request: LakeRedriveRequest,
-    ) -> None:
-        now_ms = wall_ms()
+    def __init__(self, spark: SparkSession, request: LakeRedriveRequest) -> None:
+        worker, queues, now_ms = request.worker, request.queues, wall_ms()
         self._request = request
         self.context = RedriveContext.of(worker, queues)
         self._topic = worker.topic(Role(request.role))
         self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
         messages = self._messages
         self._jobs = asyncio.run(read_jobs(self.context, self._topic))
-        self._earlier = self._earlier_self(worker.application)
+        self._earlier = self._earlier_self()
         is_sent = F.lit(False) if request.again else self._is_sent()
         over_limit = F.col("redrives") >= request.max_redrives
         counted = messages.select(F.count_if(is_sent), F.count_if(~is_sent & over_limit))
@@ -79,7 +72,7 @@ class LakeCandidates:
         targets: dict[str, Target] = {}
         if topics:
             targets = asyncio.run(read_targets(worker, queues, topics, now_ms, "--to-topic"))
-        left = left.withColumn("fault", payload_fault(left, request.role, queues))
+        left = left.withColumn("fault", payload_fault(left, request))
         records = to_records(left, targets, keeps_topic=request.to_topic is None)
         self._checked = check_rows(records, targets, queues, now_ms)
         self._checked.persist(StorageLevel.DISK_ONLY)
@@ -126,9 +119,9 @@ class LakeCandidates:
             )
             yield Redriven(self._origin(row), record)
 
-    def _earlier_self(self, application: str) -> EarlierLakeJob | None:
+    def _earlier_self(self) -> EarlierLakeJob | None:
         name = self._request.job
-        group = lake_redrive_group(application, name)
+        group = lake_redrive_group(self._request.worker.application, name)
         job = next((job for job in self._jobs if job.group == group), None)
         if job and job.fingerprint != self._request.fingerprint:
             raise OtherJob(name, job.about, self._request.about)

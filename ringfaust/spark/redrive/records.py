@@ -11,7 +11,7 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
@@ -39,6 +39,8 @@ class LakeRole(StrEnum):
 class LakeRedriveRequest:
     """Which messages to send again, and where to."""
 
+    worker: WorkerConfig
+    queues: QueuesConfig
     lake: str
     """Folder or URI of the lake."""
     role: LakeRole
@@ -196,13 +198,13 @@ def kept_header(name: str) -> Column:
     return F.col("extra")[name.removeprefix(h.PREFIX).replace("-", "_")]
 
 
-def payload_fault(messages: DataFrame, role: LakeRole, queues: QueuesConfig) -> Column:
+def payload_fault(messages: DataFrame, request: LakeRedriveRequest) -> Column:
     """Why an evicted record cannot be sent again: it has no payload. Null: it can."""
     no_fault = F.lit(None).cast("string")
-    if role is not LakeRole.EVICTED:
+    if request.role is not LakeRole.EVICTED:
         return no_fault
     empty = messages.where("value is null").select("queue").distinct().collect()
-    catalog = queues.catalog()
+    catalog = request.queues.catalog()
     partial = [row[0] for row in empty if missing_payload(catalog, row[0])]
     fault = F.concat(
         F.lit("queue "), "queue", F.lit(" evicts without payload (evicted_payload): the message "),
