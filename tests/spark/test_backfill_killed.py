@@ -72,10 +72,10 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
             assert process.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.2)
         process.kill()  # its JVM and tasks keep running for a while: they are fenced
-        request = read_options(
-            BackfillOptions(str(source), "parquet", topic, key="key", timestamp="at", name="k")
+        options = BackfillOptions(
+            str(source), "parquet", topic, key="key", timestamp="at", name="k"
         )
-        result = backfill(spark, worker, queues, request)
+        result = backfill(spark, read_options(worker, queues, options))
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.spark.backfill.command import _numbered, read_options
 from ringfaust.spark.backfill.errors import CannotBackfill, read_choice
 from ringfaust.spark.backfill.estimate import QueueEstimate
@@ -42,9 +43,9 @@ def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> 
 
 
 def test_valid_options_are_parsed() -> None:
-    request = read_options(OPTIONS)
+    request = read_options(WorkerConfig(), QueuesConfig(), OPTIONS)
     assert request.mapping.headers == (("a", "b = c"),)
-    assert len(request.default_name) == 12
+    assert len(request.job) == 12
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_valid_options_are_parsed() -> None:
 )
 def test_invalid_options_are_refused(option: dict[str, Any], text: str) -> None:
     with pytest.raises(CannotBackfill, match=text):
-        read_options(OPTIONS._replace(**option))
+        read_options(WorkerConfig(), QueuesConfig(), OPTIONS._replace(**option))
     with pytest.raises(CannotBackfill, match="--from: 'ded': did you mean 'dead'"):
         read_choice("--from", "ded", LakeRole)
 

@@ -88,20 +88,28 @@ def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
 class BackfillRequest:
     """What to write, and where to."""
 
+    worker: WorkerConfig
+    queues: QueuesConfig
     options: BackfillOptions
     kind: Format
     mapping: RowMapping
 
     @property
-    def default_name(self) -> str:
-        """Name of the job, equal for the same source, mapping and topic."""
+    def job(self) -> str:
+        """Name of the job; unless it is given, equal for the same source, mapping and topic.
+
+        Raises:
+            CannotBackfill: the name is invalid.
+        """
         source = self.options.source
         place = source if "://" in source else os.path.abspath(source)
         text = json.dumps([self.kind, place, self.options.topic, self.mapping.describe()])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return job_name(self.options.name, hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
-def read_options(options: BackfillOptions) -> BackfillRequest:
+def read_options(
+    worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions
+) -> BackfillRequest:
     """Parse the options of the command line.
 
     Raises:
@@ -117,45 +125,41 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
     mapping = RowMapping(
         key=options.key, value=options.value, timestamp=options.timestamp, headers=tuple(pairs)
     )
-    return BackfillRequest(options, kind, mapping)
+    return BackfillRequest(worker, queues, options, kind, mapping)
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
     """Run the backfill, or its dry run, in a session of its own and print the result."""
-    request = read_options(options)
+    request = read_options(worker, queues, options)
     spark = open_session(f"{worker.application} backfill", options.master)
     try:
         if options.dry_run:
-            print_plan(Terminal(), plan(spark, worker, queues, request))
+            print_plan(Terminal(), plan(spark, request))
         else:
-            print_result(Terminal(), backfill(spark, worker, queues, request))
+            print_result(Terminal(), backfill(spark, request))
     finally:
         spark.stop()
 
 
-def plan(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
-) -> BackfillPlan:
+def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:
     """The dry run: find what would be written and what the rings would do. Writes nothing.
 
     Raises:
         CannotBackfill: source, mapping or topic are invalid.
     """
     now_ms = wall_ms()
-    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+    with _checked(spark, request, now_ms) as (target, checked, found):
         return BackfillPlan(
-            job=job_name(request.options.name, request.default_name),
+            job=request.job,
             topic=request.options.topic,
             profile=found,
-            queues=estimate(checked.where("fault is null"), queues, now_ms),
+            queues=estimate(checked.where("fault is null"), request.queues, now_ms),
             objections=tuple(_objections(target, request, found)),
             rate=request.options.rate,
         )
 
 
-def backfill(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
-) -> WriteResult:
+def backfill(spark: SparkSession, request: BackfillRequest) -> WriteResult:
     """Write each row once, except those that an earlier run of the job wrote.
 
     Raises:
@@ -165,7 +169,7 @@ def backfill(
         WriteFailed: the write stopped early; everything it committed is written once.
     """
     now_ms = wall_ms()
-    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+    with _checked(spark, request, now_ms) as (target, checked, found):
         if found.bad and request.options.skip_bad is None:
             raise BadRows(
                 found.bad,
@@ -175,9 +179,10 @@ def backfill(
             )
         for objection in _objections(target, request, found):
             raise CannotBackfill("--timestamp", objection)
-        job = _job(worker, request, target, found)
+        job = _job(request, target, found)
         ends = {part: count for part, (count, _) in found.slices.items()}
-        progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
+        slices = range(target.partitions)
+        progress = asyncio.run(read_progress(request.worker, job, slices, verify=True))
         if found.bad and request.options.skip_bad is not None:
             bad = checked.where("fault is not null").select(
                 "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
@@ -194,7 +199,7 @@ def backfill(
             )
         tasks = min(len(ends), spark.sparkContext.defaultParallelism)
         write_task = WriteTask(
-            worker=worker,
+            worker=request.worker,
             job=job,
             ends=ends,
             batch_bytes=target.batch_bytes,
@@ -206,18 +211,14 @@ def backfill(
 
 @contextmanager
 def _checked(
-    spark: SparkSession,
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    request: BackfillRequest,
-    now_ms: int,
+    spark: SparkSession, request: BackfillRequest, now_ms: int
 ) -> Iterator[tuple[Target, DataFrame, JobProfile]]:
     """The rows as checked and counted records.
 
     They are read twice, so the executors keep them on disk.
     """
-    topic = request.options.topic
-    targets = asyncio.run(read_targets(worker, queues, [topic], now_ms, "--topic"))
+    queues, topic = request.queues, request.options.topic
+    targets = asyncio.run(read_targets(request.worker, queues, [topic], now_ms, "--topic"))
     rows = read_source(spark, request.options.source, request.kind)
     mapped = map_rows(rows, request.mapping).withColumns(
         {
@@ -258,11 +259,10 @@ def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> 
         )
 
 
-def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: JobProfile) -> Job:
-    name = job_name(request.options.name, request.default_name)
+def _job(request: BackfillRequest, target: Target, found: JobProfile) -> Job:
     return Job(
-        name=name,
-        group=backfill_group(worker.application, name),
+        name=request.job,
+        group=backfill_group(request.worker.application, request.job),
         topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
