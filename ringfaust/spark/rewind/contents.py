@@ -16,7 +16,7 @@ from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_positi
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 from ringfaust.spark.lines import REFUSAL, STATE_AFTER, number_generations
-from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
+from ringfaust.spark.rewind.moment import AtStep, Requests, ResolvedMoment, until
 from ringfaust.spark.rewind.opening import BEGINNING, Opening
 
 QUEUE = ("request", "partition", "queue")
@@ -104,9 +104,7 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def read_contents(
-    lines: DataFrame,
-    requests: Sequence[tuple[str, ResolvedMoment]],
-    opening: Opening = BEGINNING,
+    lines: DataFrame, requests: Requests, opening: Opening = BEGINNING
 ) -> list[list[Contents]]:
     """The contents of rings, one for each partition that has a queue of the name.
 
@@ -189,9 +187,7 @@ def _about_queues(own: DataFrame) -> defaultdict[int, dict[int, Row]]:
     return found
 
 
-def _lines_by_request(
-    lines: DataFrame, requests: Sequence[tuple[str, ResolvedMoment]]
-) -> DataFrame:
+def _lines_by_request(lines: DataFrame, requests: Requests) -> DataFrame:
     """Each line once per request that needs it, with the number of the request as `request`."""
     rows = [
         (number, queue, at.partition, at.step, None)

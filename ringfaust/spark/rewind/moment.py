@@ -56,6 +56,8 @@ class AtOffset:
 _TWO_NUMBERS = re.compile("[0-9]+/[0-9]+")
 Moment = AtStep | AtTime | AtOffset
 ResolvedMoment = AtStep | AtTime
+Requests = Sequence[tuple[str, ResolvedMoment]]
+"""Queues, each with a moment."""
 
 
 def read_time(text: str) -> AtTime:
