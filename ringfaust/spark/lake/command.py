@@ -149,7 +149,7 @@ class _DayClock:
             self.pause.release()
 
 
-def check_schema(name: str) -> str:
+def check_schema(name: str) -> None:
     """Check the name of a schema, before Spark starts.
 
     Raises:
@@ -157,7 +157,6 @@ def check_schema(name: str) -> str:
     """
     if not re.fullmatch(rf"{_SCHEMA_NAME}(\.{_SCHEMA_NAME})?", name):
         raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
-    return name
 
 
 def register(spark: SparkSession, root: str, schema: str) -> None:

@@ -44,15 +44,12 @@ class BatchRules:
     catalog: Catalog
 
 
-def batch_rules(
-    worker: WorkerConfig, queues: QueuesConfig, first: QueuesConfig | None = None
-) -> BatchRules:
+def batch_rules(worker: WorkerConfig, queues: QueuesConfig, first: QueuesConfig) -> BatchRules:
     """The rules that follow from a configuration.
 
     `first` is the configuration before any was applied, of partitions that have kept nothing
-    (R128); None: `queues`.
+    (R128).
     """
-    first = first or queues
     direct, repartitioned = queues.split_routes(worker.partitions)
     processor_config = ProcessorConfig(
         control_topic=worker.topic(Role.CONTROL),
