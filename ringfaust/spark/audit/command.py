@@ -16,6 +16,7 @@ from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
+from ringfaust.spark.audit import show
 from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.rounds import (
@@ -26,14 +27,6 @@ from ringfaust.spark.audit.rounds import (
     audit_round,
     last_end,
     spark_errors,
-)
-from ringfaust.spark.audit.show import (
-    DAY_HEADING,
-    day_lines,
-    day_row,
-    json_lines,
-    print_findings,
-    print_verdict,
 )
 from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.audit.verdict import Verdict
@@ -175,9 +168,9 @@ class VerdictOutput:
         seconds = time.monotonic() - self._began
         with self._printing():
             if self.as_json:
-                _print_lines(json_lines(verdict, seconds))
+                _print_lines(show.json_lines(verdict, seconds))
             else:
-                print_verdict(self._console, verdict, seconds)
+                show.print_verdict(self._console, verdict, seconds)
             if self.report:
                 page = write_report(self.report, self.application, verdict)
                 print(f"report: {page}", file=sys.stderr)
@@ -190,7 +183,7 @@ class VerdictOutput:
         if days:
             if not self.as_json:
                 with self._printing():
-                    self._console.print(DAY_HEADING, style="dim", highlight=False)
+                    self._console.print(show.DAY_HEADING, style="dim", highlight=False)
             self._begin_day(0)
 
     def day(self, found: DayVerdict) -> None:
@@ -199,12 +192,12 @@ class VerdictOutput:
         seconds = time.monotonic() - self._began
         with self._printing():
             if self.as_json:
-                _print_lines(day_lines(found.day, found.verdict, seconds))
+                _print_lines(show.day_lines(found.day, found.verdict, seconds))
             else:
                 style = None if found.verdict.balanced else "bold red"
-                row = day_row(found.day, found.verdict, seconds)
+                row = show.day_row(found.day, found.verdict, seconds)
                 self._console.print(row, style=style, highlight=False)
-                print_findings(self._console, found.verdict)
+                show.print_findings(self._console, found.verdict)
         self._begin_day(self._days.index(found.day) + 1)
 
     def last_day(self, found: DayVerdict | None, opening: Balance | None) -> None:
