@@ -81,19 +81,23 @@ class HadoopFolder:
         return self._hadoop.Path(self._path, name)
 
 
-def last_planned(spark: SparkSession, checkpoint: str) -> int | None:
-    """Number of the last micro-batch that Spark has planned, or None."""
-    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=None)
+def last_planned(spark: SparkSession, checkpoint: str) -> int:
+    """Number of the last micro-batch that Spark has planned; -1: none."""
+    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=-1)
+
+
+def last_committed(spark: SparkSession, checkpoint: str) -> int:
+    """Number of the last micro-batch that Spark has committed; -1: none."""
+    return max(HadoopFolder(spark, checkpoint).numbers("commits"), default=-1)
 
 
 def is_finished(spark: SparkSession, checkpoint: str) -> bool:
     """Whether the last planned micro-batch, if any, has been committed."""
-    planned = last_planned(spark, checkpoint)
-    return planned is None or planned in HadoopFolder(spark, checkpoint).numbers("commits")
+    return last_planned(spark, checkpoint) == last_committed(spark, checkpoint)
 
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[str, int]]:
-    """By topic and partition, where a micro-batch ends."""
+    """By topic and partition, where a micro-batch ends; empty if it was not planned."""
     sources = planned_sources(spark, checkpoint, batch)
     return {topic: at for source in sources for topic, at in source.items()}
 
@@ -101,7 +105,7 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[st
 def planned_sources(
     spark: SparkSession, checkpoint: str, batch: int
 ) -> list[dict[str, dict[str, int]]]:
-    """The same for each source of the query, in their order; nothing if it has not begun."""
+    """The same for each source of the query, in their order."""
     lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
     return [json.loads(line) if line.startswith("{") else {} for line in lines[2:]]
 
@@ -115,5 +119,4 @@ def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str,
 
 def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
     """By topic and partition, how far the query has come; empty if there is no such query."""
-    batch = max(HadoopFolder(spark, checkpoint).numbers("commits"), default=None)
-    return {} if batch is None else planned_offsets(spark, checkpoint, batch)
+    return planned_offsets(spark, checkpoint, last_committed(spark, checkpoint))

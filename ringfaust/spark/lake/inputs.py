@@ -72,10 +72,7 @@ def continued(
     """
     found = names(spark, root)
     last = checkpoint(root, found[-1])
-    planned = last_planned(spark, last)
-    begun = initial_offsets(spark, last)
-    if planned is not None:
-        begun = planned_offsets(spark, last, planned)
+    begun = planned_offsets(spark, last, last_planned(spark, last)) or initial_offsets(spark, last)
     if begun.keys() == set(topics):
         return found[-1], {}
     done: dict[str, dict[str, int]] = {}

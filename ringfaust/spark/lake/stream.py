@@ -133,7 +133,7 @@ def start(
     def write_batch(rows: DataFrame, batch: int) -> None:
         bronze = _bronze(rows, batch)
         # Bronze may have a batch that is repeated: then it need not be in Kafka any more.
-        is_new = planned is None or batch > planned
+        is_new = batch > planned
         with pause or nullcontext(), kept(bronze) if is_new and stream.tables else nullcontext():
             append(bronze, root, BRONZE, stream.name, batch)
             stream.refine(rows.sparkSession, batch, bronze if is_new else None)

@@ -22,7 +22,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import last_record, subscribed_reader
-from ringfaust.spark.files import HadoopFolder, last_planned, planned_sources
+from ringfaust.spark.files import HadoopFolder, last_committed, last_planned, planned_sources
 from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules
 from ringfaust.spark.topic_ids import ReadTopicIds
 from ringfaust.times import wall_ms
@@ -91,10 +91,7 @@ def check_topics_read(
     Raises:
         WrongCheckpoint: it does not; the text says how to go on.
     """
-    planned = last_planned(spark, checkpoint)
-    if planned is None:
-        return
-    sources = planned_sources(spark, checkpoint, planned)
+    sources = planned_sources(spark, checkpoint, last_planned(spark, checkpoint))
     then = {topic: number for number, source in enumerate(sources) for topic in source}
     now = dict.fromkeys(direct, 0) | dict.fromkeys(repartitioned, 1)
     moved = [topic for topic in then if topic in now and then[topic] != now[topic]]
@@ -179,10 +176,10 @@ def record_start(
     start = {
         "started_ms": now_ms,
         "ends": asyncio.run(record_ends(worker.client_options(), topics)),
-        "first_batch": max(folder.numbers("offsets"), default=-1) + 1,
+        "first_batch": last_planned(spark, checkpoint) + 1,
         **config,
     }
-    unfinished = max(folder.numbers("commits"), default=-1) + 1
+    unfinished = last_committed(spark, checkpoint) + 1
     starts = [*needed_starts(known, unfinished), start]
     folder.write_text(_STARTS, json.dumps(starts))
     return [_job_start(each, config, worker) for each in starts]

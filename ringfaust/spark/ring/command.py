@@ -173,7 +173,7 @@ def _run_queries(
     direct = job.direct_topics(worker, queues)
     repartitioned = [route.topic for route in job.repartitioned_routes(worker, queues)]
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
-    begun = last_planned(spark, settings.checkpoint) is not None
+    begun = last_planned(spark, settings.checkpoint) >= 0
     if begun:
         _refuse_options_of_new_jobs(settings)
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)

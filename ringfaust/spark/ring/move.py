@@ -178,10 +178,10 @@ def move_to_worker(
     target = OutputTarget(worker=worker, query=job.query, tasks=job.tasks, inputs=frozenset())
     ends = _refuse_if_not_owner(worker, checkpoint, target)
     planned = last_planned(spark, checkpoint)
-    if planned is None and any(end.job for end in ends):
+    if planned < 0 and any(end.job for end in ends):
         release_rings(worker)  # it took them over and has never begun
         return 0
-    if planned is None or not is_finished(spark, checkpoint):
+    if planned < 0 or not is_finished(spark, checkpoint):
         raise _unfinished(checkpoint)
     offsets = planned_offsets(spark, checkpoint, planned)
     ids = read_topic_ids(spark, worker, checkpoint).known
