@@ -45,7 +45,6 @@ class OutcomeChecker:
         self.data = data
         self.events = events
         self._inputs, self._removed = inputs_of(request, data.offsets)
-        self._repartition_topic = request.worker.topic(Role.HOP)
         self._closes = closes
         self.read_to = checkpoint(last_read(events.filter("nth >= 0"), data.repartition))
         self._begins = self._first_offsets()
@@ -286,7 +285,7 @@ class OutcomeChecker:
             F.col("sequence").cast("long").alias("sequence"), "id", "source",
         )  # fmt: skip
         repartition = self.data.repartition.select("by", F.col("source").alias("origin"))
-        of_repartition = F.col("source").startswith(self._repartition_topic + "/")
+        of_repartition = F.col("source").startswith(self.request.worker.topic(Role.HOP) + "/")
         # Only undecodable records of the repartition topic have it as their source; they are few.
         behind = compared.filter((F.col("role") == UNDECODABLE) & of_repartition)
         direct = compared.filter((F.col("role") != UNDECODABLE) | ~of_repartition)
