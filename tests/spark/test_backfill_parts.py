@@ -25,16 +25,15 @@ OPTIONS = BackfillOptions("s", "csv", "t", header=["a=b = c"])
 
 def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> None:
     rows = spark.range(60).select(
-        (F.col("id") % 6).cast("int").alias("slice"),
+        (F.col("id") % 6).cast("int").alias("partition"),
         (F.col("id") * 7 % 10).alias("timestamp_ms"),
         F.col("id").cast("string").cast("binary").alias("key"),
         F.lit(None).cast("binary").alias("value"),
         F.lit(None).cast("array<string>").alias("headers"),
     )
     numbered = _numbered(spread_slices(rows, 3)).withColumn("task", F.spark_partition_id())
-    seen = [
-        tuple(row) for row in numbered.select("task", "slice", "position", "timestamp_ms").collect()
-    ]
+    numbered = numbered.select("task", "partition", "position", "timestamp_ms")
+    seen = [tuple(row) for row in numbered.collect()]
     assert {(task, part) for task, part, *_ in seen} == {(part % 3, part) for part in range(6)}
     for part in range(6):
         assert [row[2] for row in seen if row[1] == part] == list(range(1, 11))

@@ -220,14 +220,8 @@ def _checked(
     queues, topic = request.queues, request.options.topic
     targets = asyncio.run(read_targets(request.worker, queues, [topic], now_ms, "--topic"))
     rows = read_source(spark, request.options.source, request.kind)
-    mapped = map_rows(rows, request.mapping).withColumns(
-        {
-            "slice": F.lit(-1),
-            "position": F.lit(0).cast("long"),
-            "topic": F.lit(topic),
-            "partition": F.lit(-1),
-        }
-    )
+    mapped = map_rows(rows, request.mapping)
+    mapped = mapped.withColumns({"topic": F.lit(topic), "partition": F.lit(-1)})
     with kept(check_rows(mapped, targets, queues, now_ms), on_disk=True) as checked:
         try:
             found = profile_rows(checked)
@@ -274,5 +268,5 @@ def _job(request: BackfillRequest, target: Target, found: JobProfile) -> Job:
 
 def _numbered(rows: DataFrame) -> DataFrame:
     """Number the rows of each slice from 1, in their order."""
-    order = Window.partitionBy("salt", "slice").orderBy(*ORDER)
+    order = Window.partitionBy("salt", "partition").orderBy(*ORDER)
     return rows.withColumn("position", F.row_number().over(order).cast("long"))

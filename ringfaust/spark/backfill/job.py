@@ -88,7 +88,7 @@ class JobProfile:
     """The counts of a job's rows."""
 
     slices: Mapping[int, tuple[int, str]]
-    """Per slice: the number of good rows, and the sum of their hashes, independent of order."""
+    """By partition: the number of good rows, and the sum of their hashes in any order."""
     bytes: int
     """Size of the keys and values."""
     earliest_ms: int | None
@@ -119,7 +119,7 @@ def profile_rows(checked: DataFrame) -> JobProfile:
         F.octet_length("value"), F.lit(0)
     )
     found = (
-        checked.groupBy("slice")
+        checked.groupBy("partition")
         .agg(
             F.count_if(good),
             F.coalesce(F.sum(F.when(good, digest)), F.lit(0)).cast("string"),

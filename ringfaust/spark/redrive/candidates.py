@@ -95,7 +95,7 @@ class LakeCandidates:
         if job and not job.is_shared:
             # If it sends them again, it may forget at once that it has sent them.
             passed = F.lit(False) if self._request.again else _passed(job)
-            rows = _by_page(self._messages.where(passed)).select("slice", "position")
+            rows = _by_page(self._messages.where(passed)).select("origin_partition", "offset")
             asyncio.run(share(self.context, job, (self._origin(row) for row in _read(rows))))
 
     def refuse_maybe_sent(self) -> None:
@@ -133,15 +133,15 @@ class LakeCandidates:
         return is_sent | _passed(self._earlier) if self._earlier else is_sent
 
     def _origin(self, row: Row) -> Origin:
-        return Origin(self._topic, row["slice"], row["position"] - 1)
+        return Origin(self._topic, row["origin_partition"], row["offset"])
 
 
 def _page() -> Column:
-    return F.floor((F.col("position") - 1) / PAGE_RECORDS)
+    return F.floor(F.col("offset") / PAGE_RECORDS)
 
 
 def _by_page(rows: DataFrame) -> DataFrame:
-    return rows.orderBy(_page(), "slice", "position")
+    return rows.orderBy(_page(), "origin_partition", "offset")
 
 
 def _read(rows: DataFrame) -> Iterator[Row]:
@@ -152,11 +152,11 @@ def _read(rows: DataFrame) -> Iterator[Row]:
 def _is_in(pages: Mapping[int, RedrivenPage], topic: str) -> Column:
     """Whether a redrive has sent the message."""
 
-    def has(partition: int, position: int) -> bool:
-        origin = Origin(topic, partition, position - 1)
+    def has(partition: int, offset: int) -> bool:
+        origin = Origin(topic, partition, offset)
         return pages[origin.page].has(origin)
 
-    return F.udf(has, "boolean")("slice", "position")
+    return F.udf(has, "boolean")("origin_partition", "offset")
 
 
 def _passed(job: EarlierLakeJob) -> Column:
@@ -165,7 +165,7 @@ def _passed(job: EarlierLakeJob) -> Column:
     if job.is_shared:
         return passed
     for tp, position in job.positions.items():
-        passed |= (F.col("slice") == tp.partition) & (F.col("position") <= position)
+        passed |= (F.col("origin_partition") == tp.partition) & (F.col("offset") < position)
     return passed
 
 

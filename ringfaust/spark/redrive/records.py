@@ -88,7 +88,7 @@ def to_records(
     The messages are those of `select_messages`, with a column `fault`. With `keeps_topic` each goes
     to the topic that it came from.
 
-    The columns are those of `check.Row`.
+    The columns are those of `check.Row`, and where the dead or evicted record is.
     """
     theirs = F.transform(
         F.filter("headers", lambda header: header["key"] != REDRIVEN_FROM),
@@ -113,8 +113,8 @@ def to_records(
         for target in (targets.values() if keeps_topic else ())
     ]
     return messages.select(
-        "slice",
-        "position",
+        "origin_partition",
+        "offset",
         "topic",
         # The old partition, however it was chosen; in another topic the key decides.
         F.coalesce(*old_partitions, F.lit(-1)).alias("partition"),
@@ -152,7 +152,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
 
     Returns:
         The columns of the lake's `records`, with `topic` replaced by the target topic, and
-        `slice` and `position` (partition and offset + 1 of the dead or evicted record),
+        `origin_partition` (of the dead or evicted record, whose offset is `offset`),
         `home` (the partition of the source record), `redriven` (position of the dead or evicted
         record) and `redrives` (how often the message was sent again).
 
@@ -181,8 +181,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
     source = F.regexp_extract("source", r"^(.*)/(\d+)/(\d+)$", 1)
     return matching.join(last, ["partition", "queue", "id", "offset"], "left_semi").withColumns(
         {
-            "slice": F.col("partition"),
-            "position": F.col("offset") + 1,
+            "origin_partition": F.col("partition"),
             "home": F.regexp_extract("source", r"/(\d+)/\d+$", 1).try_cast("int"),
             "redriven": F.concat_ws("/", "topic", "partition", "offset"),
             "redrives": F.coalesce(
