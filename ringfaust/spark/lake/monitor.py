@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
@@ -72,10 +72,8 @@ class LakeMonitor:
             return
         self._next_look = time.monotonic() + _LOOK_S
         self._commit()
-        found = self._ask(
-            "the ends of the topics",
-            lambda: unread(self._worker.brokers(), self._topics, self._read),
-        )
+        answer = unread(self._worker.brokers(), self._topics, self._read)
+        found = self._ask("the ends of the topics", answer)
         if found is not None:
             self._unread = found
             for topic, records in found.items():
@@ -128,13 +126,13 @@ class LakeMonitor:
             await commit_group_offsets(client, group, offsets)
             return True
 
-        if self._ask(f"the offsets of group {group}", commit):
+        if self._ask(f"the offsets of group {group}", commit()):
             self._committed = offsets
 
-    def _ask(self, about: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+    def _ask(self, about: str, answer: Coroutine[Any, Any, T]) -> T | None:
         """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
         try:
-            return asyncio.run(ask())
+            return asyncio.run(answer)
         except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:
@@ -143,10 +141,8 @@ class LakeMonitor:
             return None
 
     def _look_at_retention(self) -> None:
-        found = self._ask(
-            "the retention of the topics",
-            lambda: time_left(self._worker.brokers(), self._topics, self._read),
-        )
+        answer = time_left(self._worker.brokers(), self._topics, self._read)
+        found = self._ask("the retention of the topics", answer)
         if found is None:
             return
         self._metrics.left.clear()  # topics of which everything is read have no value
