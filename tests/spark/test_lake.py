@@ -27,7 +27,7 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import Role
 from ringfaust.spark.lake import comments, gold, minutes
 from ringfaust.spark.lake import stream as lake_stream
-from ringfaust.spark.lake.store import GoldQueries, LakeError, LakeProgress
+from ringfaust.spark.lake.store import LakeError, LakeProgress
 from ringfaust.spark.lake.tables import MESSAGES, TABLES, path, read
 from ringfaust.spark.lake.views import ENDED_ON, VIEWS
 from ringfaust.spark.lake.with_duckdb import open_duckdb
@@ -80,7 +80,7 @@ class Lake:
         self.fail_after("queue_minutes")
         self.catch_up()
         session = lake_stream.lake_session(self.spark, self.root, self.worker)
-        gold.close(GoldQueries(session, self.root), 0)
+        gold.close(session, self.root, 0)
         self.step = self.odd.host.state.step
         strange = [*BAD, None, FUTURE.encode() % (self.step + 1)]
         rest = {role: records[9:] for role, records in self.odd.records.items()}

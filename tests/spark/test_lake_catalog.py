@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lake import command, gold
-from ringfaust.spark.lake.store import GoldQueries, LakeError
+from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.tables import TABLES
 from ringfaust.spark.lake.views import VIEWS
 from tests.spark.batched_lake import BatchedLake
@@ -35,7 +35,7 @@ def test_the_tables_are_registered_in_a_schema(spark: SparkSession, tmp_path: Pa
         command.register(lake.spark, lake.root, schema)
     for name in (*TABLES, *VIEWS):
         assert _registered(lake, schema, name) == lake.rows(name), name
-    gold.close(GoldQueries(lake.spark, lake.root), 0)
+    gold.close(lake.spark, lake.root, 0)
     for name in VIEWS:  # which were registered before that closing
         assert _registered(lake, schema, name) == lake.rows(name), name
     shutil.copytree(lake.root, tmp_path / "copied")
