@@ -141,14 +141,13 @@ async def record_ends(
         return found
 
 
-async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
+async def log_ends(
+    client: Mapping[str, Any], topics: Collection[str]
+) -> dict[tuple[str, int], int]:
     """By topic and partition, the end of the committed log, transaction markers included."""
     async with subscribed_reader(client, topics) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-    found: dict[str, dict[int, int]] = {}
-    for tp, end in ends.items():
-        found.setdefault(tp.topic, {})[tp.partition] = end
-    return found
+    return {(tp.topic, tp.partition): end for tp, end in ends.items()}
 
 
 def record_start(

@@ -141,22 +141,19 @@ async def _repartitioned_offsets(
                 f"the worker has not processed offsets {at} to {end - 1} of {repartition_topic}, "
                 f"partition {partition}: start it again until it has, then stop it"
             )
-    parts = await log_ends(client, topics)
-    tps = [(topic, partition) for topic, of in parts.items() for partition in of]
+    tps = await log_ends(client, topics)
     offsets = await group_offsets(client, worker_group(worker.application), tps)
-    for (topic, _), found in offsets.items():
-        await _refuse_recreated(worker, [topic], {topic: found.topic_id})
-    # Before a topic was repartitioned, the group's offset may have lagged behind the state.
-    committed = {
-        (topic, partition): found.offset
-        if found.is_repartitioned
-        else max(found.offset, positions.get(partition, {}).get(topic, 0))
-        for (topic, partition), found in offsets.items()
-    }
-    return {
-        topic: {str(partition): committed.get((topic, partition), _EARLIEST) for partition in of}
-        for topic, of in parts.items()
-    }
+    begins: dict[str, dict[str, int]] = {}
+    for topic, partition in tps:
+        at, committed = _EARLIEST, offsets.get((topic, partition))
+        if committed:
+            await _refuse_recreated(worker, [topic], {topic: committed.topic_id})
+            at = committed.offset
+            # Before the topic was repartitioned, this may have lagged behind the state.
+            if not committed.is_repartitioned:
+                at = max(at, positions.get(partition, {}).get(topic, 0))
+        begins.setdefault(topic, {})[str(partition)] = at
+    return begins
 
 
 # --- from the job to the worker -------------------------------------------------------------------
