@@ -105,17 +105,14 @@ def worker_offsets(
         CannotMove: a worker still runs, or has not processed all of its repartition topic.
     """
     asyncio.run(refuse_if_running(worker))
-    rows = state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect()
-    for row in rows:
-        if bytes(row.row_key) == INPUTS_KEY:
+    positions: dict[int, Mapping[str, int]] = {}
+    for row in state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect():
+        if bytes(row.row_key) == POSITIONS_KEY:
+            positions[row.queue_partition] = read_positions(bytes(row.row_value))
+        else:
             inputs = read_inputs(bytes(row.row_value))
             ids = {topic: state.topic_id for topic, state in inputs.items()}
             asyncio.run(_refuse_recreated(worker, ids, ids))
-    positions = {
-        row.queue_partition: read_positions(bytes(row.row_value))
-        for row in rows
-        if bytes(row.row_key) == POSITIONS_KEY
-    }
     partitions = range(worker.partitions)
     found: dict[str, dict[str, int]] = {
         topic: {str(p): positions.get(p, {}).get(topic, _EARLIEST) for p in partitions}
