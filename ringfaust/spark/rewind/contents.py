@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,18 +89,15 @@ def digest_answer(answer: Mapping[str, Any]) -> str:
     Two states with the same digest have the same ready and scheduled messages in the same order,
     the same deliveries and the same counts.
     """
+    parts: list[list[Any]] = [["ready", message] for message in answer["ready"]]
+    for consumer, held in sorted(answer["delivering"].items()):
+        parts += (["delivering", consumer, message] for message in held)
+    parts += (["scheduled", message] for message in answer["scheduled"])
+    parts.append(["counts", dict(answer["counts"])])
     digest = hashlib.sha256()
-    for part in _parts(answer):
+    for part in parts:
         digest.update(json.dumps(part, sort_keys=True, separators=(",", ":")).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _parts(answer: Mapping[str, Any]) -> Iterator[list[Any]]:
-    yield from (["ready", message] for message in answer["ready"])
-    for consumer, held in sorted(answer["delivering"].items()):
-        yield from (["delivering", consumer, message] for message in held)
-    yield from (["scheduled", message] for message in answer["scheduled"])
-    yield ["counts", dict(answer["counts"])]
 
 
 def read_contents(
