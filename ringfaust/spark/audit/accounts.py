@@ -23,7 +23,7 @@ def queue_rows(events: DataFrame, findings: DataFrame, opening: Balance | None =
     held: dict[str, Column] = {name: F.col("state") == name for name in HELD_STATES}
     messages = events.filter("about and last and nth in (1, -1)").groupBy("queue")
     counted = _counted(events, opening, "queue")
-    counted = counted.join(messages.agg(*_sums(held)), "queue", "full_outer")
+    counted = counted.join(messages.agg(*_count_each(held)), "queue", "full_outer")
     faults = findings.filter("queue is not null").groupBy("queue").agg(F.count("*").alias("faults"))
     both = counted.join(faults, "queue", "full_outer").fillna(0)
     total = sum((F.col(name) for name in COUNTS[1:]), F.lit(0))
@@ -61,7 +61,7 @@ def _counted(events: DataFrame, opening: Balance | None, *by: str) -> DataFrame:
     """How many messages have entered and left since the beginning."""
     counts = {"added": F.col("event").isin(*ENTRY_EVENTS)}
     counts |= {name: F.col("event") == name for name in EXIT_EVENTS}
-    found = message_events(events).groupBy(*by).agg(*_sums(counts))
+    found = message_events(events).groupBy(*by).agg(*_count_each(counts))
     if opening is None:
         return found
     both = found.unionByName(opening.frames.queues.select(*by, *FLOWS))
@@ -84,7 +84,7 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
         "began": event.isin(*ENTRY_EVENTS) & F.col("first"),
         "ended": F.col("last") & (F.col("state") == ENDED),
     }
-    found = message_events(events).groupBy("queue", start).agg(*_sums(counts))
+    found = message_events(events).groupBy("queue", start).agg(*_count_each(counts))
     so_far = Window.partitionBy("queue").orderBy("start")
     carried = events.filter("nth = -1 and about and first").groupBy("queue")
     carried_rows = F.broadcast(carried.agg(F.count("*").alias("carried")))
@@ -99,7 +99,5 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
     )
 
 
-def _sums(counts: dict[str, Column]) -> list[Column]:
-    return [
-        F.sum(F.when(condition, 1).otherwise(0)).alias(name) for name, condition in counts.items()
-    ]
+def _count_each(counts: dict[str, Column]) -> list[Column]:
+    return [F.count_if(condition).alias(name) for name, condition in counts.items()]
