@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.protocol.records import Role
@@ -88,8 +88,9 @@ def reconcile(
             checker, outputs, pairs, waiting=waiting, halves=halves, commands=open_commands,
             required=required,
         )  # fmt: skip
-        compared = match.without(outputs, halves, ("topic", "partition", "offset"))
-        pairs = checkpoint(match.without(pairs, halves, match.PAIR))
+        few = F.broadcast(halves)
+        compared = match.among(outputs, few, match.RECORD, "left_anti")
+        pairs = checkpoint(match.among(pairs, few, match.PAIR, "left_anti"))
     repeated_findings = [
         checkpoint(part)
         for part in (lifecycles.repeated(events, events_topic), match.copies(outputs))
@@ -114,7 +115,7 @@ def reconcile(
     parts = [checkpoint(reduce(DataFrame.unionByName, light)), *map(checkpoint, heavy)]
     found = gather([part for part in parts if not part.isEmpty()] or parts[:1])
     if confirmed_by is not None:
-        found = _confirmed(found, confirmed_by)
+        found = match.among(found, confirmed_by, IDENTITY, "left_semi")
     findings = checkpoint(found)
     by_kind = {row["kind"]: row["count"] for row in findings.groupBy("kind").count().collect()}
     queue_rows = checkpoint(accounts.queue_rows(events, findings, opening))
@@ -159,10 +160,7 @@ def _closing(
     data, events = checker.data, checker.events
     undecided = checker.undecided()
     late = {"late": F.lit(True)}
-    records = outputs.join(
-        F.broadcast(halves.select("topic", "partition", "offset")),
-        ["topic", "partition", "offset"], "left_semi",
-    )  # fmt: skip
+    records = match.among(outputs, F.broadcast(halves), match.RECORD, "left_semi")
     lines = lifecycles.open_lines(events, data.lines, undecided)
     later = halves.filter("topic is null").select(required.columns)
     open_messages = lines.select("source").unionByName(
@@ -198,10 +196,3 @@ def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
             before = found.setdefault(topic, {}).get(partition, 0)
             found[topic][partition] = max(before, offset)
     return found
-
-
-def _confirmed(found: DataFrame, earlier: DataFrame) -> DataFrame:
-    """The findings that an earlier pass had too."""
-    one, other = found.alias("one"), earlier.select(*IDENTITY).alias("other")
-    same = [F.col(f"one.{name}").eqNullSafe(F.col(f"other.{name}")) for name in IDENTITY]
-    return one.join(other, reduce(Column.__and__, same), "left_semi")
