@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.core.model import HELD_STATES
@@ -107,9 +107,13 @@ def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
         changed.filter("kind <> 'unchanged'")
         .orderBy("partition", "after.step", "after.offset", "after.line")
         .limit(limit)
-        .select("partition", "kind", "sequence", "entry.id", "before", "after")
+        .select(  # the fields of a `Change`, in their order
+            "partition", "kind", _text("entry.id"), "sequence", _text("before.state"),
+            _text("after.state"), _text("after.reason"), _text("after.consumer"), "after.step",
+            "after.time_ms",
+        )
         .collect()
-    )
+    )  # fmt: skip
     found = []
     for partition in sorted({row["partition"] for row in by_kind}):
         counts = {
@@ -118,19 +122,10 @@ def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
             if row["partition"] == partition
         }
         unchanged = sum(counts.pop(key) for key in [*counts] if key[0] == "unchanged")
-        changes = [_change(row) for row in rows if row["partition"] == partition]
+        changes = [Change(*row[1:]) for row in rows if row["partition"] == partition]
         found.append(Diff(queue, partition, counts, unchanged, changes))
     return found
 
 
 def _text(name: str) -> Column:
     return F.coalesce(F.col(name), F.lit("")).alias(name.rpartition(".")[2])
-
-
-def _change(row: Row) -> Change:
-    before, after = row["before"], row["after"]
-    return Change(
-        row["kind"], row["id"] or "", row["sequence"], before["state"] if before else "",
-        after["state"], after["reason"] or "", after["consumer"] or "", after["step"],
-        after["time_ms"],
-    )  # fmt: skip
