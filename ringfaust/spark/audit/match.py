@@ -217,12 +217,10 @@ def order(pairs: DataFrame, opening: Balance | None = None) -> DataFrame:
         F.min("place").alias("low"), F.max("place").alias("high"), F.min("offset").alias("offset")
     )
     if opening is not None:
-        earlier = opening.frames.places.select(
-            "topic", "partition", F.lit(-1).cast("long").alias("piece"),
-            F.lit(None).cast(pieces.schema["low"].dataType).alias("low"),
-            F.col("place").alias("high"), F.lit(None).cast("long").alias("offset"),
-        )  # fmt: skip
-        pieces = pieces.unionByName(earlier)
+        earlier = opening.frames.places.selectExpr(
+            "topic", "partition", "-1L AS piece", "place AS high"
+        )
+        pieces = pieces.unionByName(earlier, allowMissingColumns=True)
     pieces = pieces.withColumn(
         "before", F.lag("high").over(Window.partitionBy("topic", "partition").orderBy("piece"))
     ).filter("low < before")

@@ -163,9 +163,7 @@ def _closing(
     records = match.among(outputs, F.broadcast(halves), match.RECORD, "left_semi")
     lines = lifecycles.open_lines(events, data.lines, undecided)
     later = halves.filter("topic is null").select(required.columns)
-    open_messages = lines.select("source").unionByName(
-        later.select(F.col("event_source").alias("source"))
-    )
+    open_messages = lines.select("source").union(later.select("event_source"))
     inputs, digests = checker.open_inputs(waiting, undecided, open_messages.distinct())
     frames = Frames(
         lines=lines,

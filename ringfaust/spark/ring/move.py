@@ -256,12 +256,7 @@ def _write_changelogs(
     """
     partitions = {key: partition for partition, key in enumerate(keys)}
     present = {row.shuffle_key for row in pages.select("shuffle_key").distinct().collect()}
-    old = known.select(
-        shuffle_key_of(keys, "queue_partition").alias("shuffle_key"),
-        "row_key",
-        F.lit(None).cast("long").alias("number"),
-        F.lit(None).cast("binary").alias("page"),
-    )
+    old = known.select(shuffle_key_of(keys, "queue_partition").alias("shuffle_key"), "row_key")
     rows = old.unionByName(pages, allowMissingColumns=True)
     rows = rows.repartition("shuffle_key").sortWithinPartitions("shuffle_key", "number")
     written = 0
