@@ -23,7 +23,7 @@ from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lake import minutes
 from ringfaust.spark.lake.store import GOLD, LakeProgress, append_gold
 from ringfaust.spark.lake.tables import DELETIONS, QUEUE_COUNTS, TABLES, last_closing, sql_name
-from ringfaust.spark.lake.views import ENDED_ON, TableName, closing_of, with_lives
+from ringfaust.spark.lake.views import ENDED_ON, TableName, closing_of, select_list, with_lives
 from ringfaust.spark.lines import REFUSAL
 
 CLOSING_DELAY = timedelta(minutes=10)
@@ -159,7 +159,7 @@ def _counts(name_of: TableName, after: int, upto: int) -> str:
     rows = (_earlier(name_of, after), _messages(name_of, since), _refused(name_of, lines))
     sums = {name: f"CAST(sum(c.{name}) AS BIGINT)" for name in _SUMMED}
     sums["added"] = " + ".join(sums[name] for name in (*HELD_STATES, *EXIT_EVENTS))
-    counts = ", ".join(f"{sums[name]} AS {name}" for name in COUNTS)
+    counts = select_list({name: sums[name] for name in COUNTS})
     keys = ", ".join(f"c.{name}" for name in _KEY)
     return f"""
 WITH ends AS (
@@ -205,5 +205,5 @@ def _refused(name_of: TableName, lines: str) -> str:
 def _row(table: str, values: dict[str, str]) -> str:
     """Rows to be added up, with these values beside the key."""
     values = {**{name: f"t.{name}" for name in _KEY}, **values}
-    columns = ", ".join(f"{values.get(name, _NOTHING)} AS {name}" for name in _ROW)
+    columns = select_list({name: values.get(name, _NOTHING) for name in _ROW})
     return f"SELECT {columns} FROM {table}"

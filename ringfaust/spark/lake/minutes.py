@@ -13,7 +13,7 @@ from ringfaust.protocol.lifecycle import ENDED
 from ringfaust.spark.frames import kept
 from ringfaust.spark.lake.store import ALL, append_gold
 from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED, path, sql_name
-from ringfaust.spark.lake.views import COUNTED
+from ringfaust.spark.lake.views import COUNTED, select_list
 from ringfaust.spark.lines import REFUSAL, STATE_AFTER
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
@@ -115,9 +115,8 @@ def _counted() -> str:
         signed = " + ".join(f"CASE WHEN {term} THEN {sign} ELSE 0 END" for sign, term in terms)
         counts[f"{depth}_change"] = f"CAST(sum({signed}) AS BIGINT)"
     counts["batch"] = "max(batch)"  # Spark would compile a literal again for each batch
-    columns = ", ".join(f"{value} AS {name}" for name, value in counts.items())
     return f"""
-SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {columns} FROM lines
+SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {select_list(counts)} FROM lines
 WHERE queue IS NOT NULL AND queue <> '' AND time_ms IS NOT NULL
   AND NOT ({REFUSAL})
 GROUP BY partition, queue, {_MINUTE_OF}"""
@@ -150,17 +149,16 @@ def _with_depths(root: str, counted: str) -> str:
     }
     columns["minute"] = "timestamp_millis(c.minute_ms)"
     columns["date"] = f"DATE '1970-01-01' + CAST(floor(c.minute_ms / {_DAY_MS}) AS INT)"
-    selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
     return f"""
-SELECT {selected} FROM ({counted}) c
+SELECT {select_list(columns)} FROM ({counted}) c
 LEFT JOIN {sql_name(root, "queues")} q
 ON c.partition = q.partition AND c.queue = q.queue"""
 
 
 def _depths(root: str, counted: str) -> str:
     """The current depths of all queues."""
-    sums = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in HELD_STATES)
-    changes = ", ".join(f"{value} AS {name}" for name, value in _CHANGED.items())
+    sums = select_list({name: f"CAST(sum({name}) AS BIGINT)" for name in HELD_STATES})
+    changes = select_list(_CHANGED)
     return f"""
 SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS batch FROM (
     SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch
