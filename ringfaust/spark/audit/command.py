@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -52,10 +52,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     since, end_ms = _days(options)
     with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
         status.update("starting Spark")
-        spark = open_session("ringfaust audit", options.master)
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
         opening: Balance | None = None
-        try:
+        with open_session("ringfaust audit", options.master) as spark, suppress(KeyboardInterrupt):
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
                 with spark_errors():
@@ -67,10 +66,6 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
                     opening = _close_days(days, output, opening, end_ms, show_last=show_last)
             if options.until is None:
                 _repeat(spark, request, output, opening, every_s=every_s, stop=stop)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            spark.stop()
     return 0 if output.balanced else 1
 
 

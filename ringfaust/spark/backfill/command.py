@@ -131,14 +131,11 @@ def read_options(
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
     """Run the backfill, or its dry run, in a session of its own and print the result."""
     request = read_options(worker, queues, options)
-    spark = open_session(f"{worker.application} backfill", options.master)
-    try:
+    with open_session(f"{worker.application} backfill", options.master) as spark:
         if options.dry_run:
             print_plan(Terminal(), plan(spark, request))
         else:
             print_result(Terminal(), backfill(spark, request))
-    finally:
-        spark.stop()
 
 
 def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:

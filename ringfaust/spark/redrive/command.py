@@ -27,15 +27,12 @@ from ringfaust.terminal import Terminal
 
 def run(request: LakeRedriveRequest, *, dry_run: bool, master: str | None) -> None:
     """Run the redrive, or its dry run, in a session of its own and print the result."""
-    spark = open_session(f"{request.worker.application} redrive", master)
     out = Terminal()
-    try:
+    with open_session(f"{request.worker.application} redrive", master) as spark:
         if dry_run:
             _print_plan(out, plan(spark, request), request.job)
         else:
             print_result(out, redrive(spark, request))
-    finally:
-        spark.stop()
 
 
 def plan(spark: SparkSession, request: LakeRedriveRequest) -> LakeRedrivePlan:
