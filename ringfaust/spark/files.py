@@ -6,6 +6,7 @@ Among them are Spark's own in the checkpoint of a Structured Streaming query.
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -47,21 +48,15 @@ class HadoopFolder:
         path = self._at(name)
         if not self._files.exists(path):
             return None
-        stream = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as stream:
             return str(jvm(self._spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file completely or not at all; replace one that exists."""
         path = self._at(name)
         draft = self._hadoop.Path(path.getParent(), f".new-{path.getName()}")
-        stream = self._files.create(draft, True)
-        try:
+        with closing(self._files.create(draft, True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
         if not self._files.exists(path):
             self._files.rename(draft, path)
             return
