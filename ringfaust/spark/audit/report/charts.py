@@ -243,7 +243,8 @@ def _over_time(
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"time (UTC), from {_day(figures.begin_ms)}")
+    begin = datetime.fromtimestamp(figures.begin_ms / 1000, UTC)
+    axes.set_xlabel(f"time (UTC), from {begin:%Y-%m-%d %H:%M}")
 
 
 def _clock(span_ms: int) -> Formatter:
@@ -284,10 +285,6 @@ def _name(queue: object) -> str:
 
 def _ordinal(number: int) -> str:
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
-
-
-def _day(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _thousands(value: float, _: object) -> str:
