@@ -311,19 +311,15 @@ class _Changelog:
 
 async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Changelog) -> None:
     """Replace the rows of a partition, in one transaction with the partition's positions."""
-    committer = TransactionalProducer(
+    async with TransactionalProducer(
         worker.application,
         partition,
         {Role.CHANGELOG: worker.topic(Role.CHANGELOG)},
         worker.client_options(),
         partition_transactional_id(worker.application, partition),
         timeout_ms=_MOVE_TIMEOUT_MS,
-    )
-    await committer.start()
-    try:
+    ) as committer:
         await committer.commit_rows(changelog.rows(), lambda: changelog.positions)
-    finally:
-        await committer.stop()
 
 
 async def _commit_repartitioned(
@@ -332,12 +328,8 @@ async def _commit_repartitioned(
     """Commit where the worker continues with the topics that it repartitions."""
     for topic, number, at in ((topic, int(n), of[n]) for topic, of in offsets.items() for n in of):
         name = repartition_transactional_id(worker.application, topic, number)
-        committer = TransactionalProducer(
+        metadata = repartition_metadata(ids[topic]) if topic in ids else ""
+        async with TransactionalProducer(
             worker.application, number, {}, worker.client_options(), name
-        )
-        await committer.start()
-        try:
-            metadata = repartition_metadata(ids[topic]) if topic in ids else ""
+        ) as committer:
             await committer.commit({}, [], {topic: at}, metadata)
-        finally:
-            await committer.stop()
