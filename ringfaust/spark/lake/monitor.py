@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections import Counter as Counts
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
@@ -58,13 +58,13 @@ class LakeMonitor:
             remedy = "Choose another --metrics-port, or web.bind"
             serve(self._metrics.registry, worker.web, port, remedy)
 
-    def update(self, stream: str, query: StreamingQuery) -> None:
-        """Take over the batches of a stream that Spark has reported."""
-        for progress in query.recentProgress:
-            report = json.loads(progress.json)
-            if report["batchId"] > self._last.get(stream, -1):
-                self._last[stream] = report["batchId"]
-                self._add(stream, report)
+    def update(self, queries: Mapping[str, StreamingQuery]) -> None:
+        """Take over the batches that Spark has reported. The queries are by stream."""
+        for stream, query in queries.items():
+            for report in (json.loads(progress.json) for progress in query.recentProgress):
+                if report["batchId"] > self._last.get(stream, -1):
+                    self._last[stream] = report["batchId"]
+                    self._add(stream, report)
 
     def look(self, *, now: bool = False) -> None:
         """Commit offsets and measure the lag, if it is time or `now`. Brokers may be away."""
