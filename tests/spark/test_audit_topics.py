@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit import command as audit_command
 from ringfaust.spark.audit.offsets import topic_offsets
 from ringfaust.spark.audit.period import PeriodReader, day_at, end_of
 from ringfaust.spark.audit.report.page import write_report
@@ -349,7 +348,7 @@ def test_the_command_closes_the_days_of_a_lake(
     # As if it were tomorrow.
     now_ms = time.time_ns() // 1_000_000
     today = day_at(now_ms)
-    monkeypatch.setattr(audit_command, "last_end", lambda *_: end_of(today))
+    monkeypatch.setattr("ringfaust.spark.audit.rounds.last_end", lambda *_: end_of(today))
     asked = ("spark", "audit", "--lake", str(lake), "--config", config)
     done = run_command(spark, *asked, "--json")
     assert done.exit_code == 0, done.output

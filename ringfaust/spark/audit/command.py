@@ -16,18 +16,10 @@ from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
-from ringfaust.spark.audit import show
+from ringfaust.spark.audit import rounds, show
 from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.report.page import write_report
-from ringfaust.spark.audit.rounds import (
-    DayVerdict,
-    LakeDays,
-    audit,
-    audit_offsets,
-    audit_round,
-    last_end,
-    spark_errors,
-)
+from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
 from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.audit.verdict import Verdict
 from ringfaust.spark.options import AuditOptions, Repeats
@@ -57,8 +49,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
         with open_session("ringfaust audit", options.master) as spark, suppress(KeyboardInterrupt):
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
-                with spark_errors():
-                    days = LakeDays(spark, request, audit_offsets(spark, request))
+                with rounds.spark_errors():
+                    days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
                     opening = days.opening(since)
                 output.earlier_faults(opening)
                 if every_s is None:
@@ -73,7 +65,7 @@ def _close_days(
     days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
 ) -> Balance | None:
     """Close the days that have ended by a time; the balance of the last one."""
-    with spark_errors():
+    with rounds.spark_errors():
         open_days = days.open_days(opening, end_ms)
         if open_days:
             days.require_complete(end_ms)
@@ -100,9 +92,9 @@ def _repeat(
         began = time.monotonic()
         output.begin("auditing what is new" if opening else "auditing everything")
         if every_s is None:
-            output.verdict(audit(spark, request, opening))
+            output.verdict(rounds.audit(spark, request, opening))
             break
-        verdict, opening = audit_round(spark, request, opening)
+        verdict, opening = rounds.audit_round(spark, request, opening)
         output.verdict(verdict)
         output.begin("waiting for the next round")
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))
@@ -119,7 +111,7 @@ def _days(options: AuditOptions) -> tuple[date | None, int]:
         raise BadSetting("until", options.until, "has no use with --every, which audits today")
     if since and until and since >= until:
         raise BadSetting("until", str(until), f"must be later than --since {since}")
-    return since, last_end(until, wall_ms())
+    return since, rounds.last_end(until, wall_ms())
 
 
 def _day(field: str, text: str | None) -> date | None:
