@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import backfill_group
+from ringfaust.spark.backfill import show
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.csv_source import read_csv
 from ringfaust.spark.backfill.errors import (
@@ -30,13 +31,7 @@ from ringfaust.spark.backfill.job import Job, JobProfile, job_name, profile_rows
 from ringfaust.spark.backfill.json_source import read_json
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
 from ringfaust.spark.backfill.parquet_source import read_parquet
-from ringfaust.spark.backfill.show import (
-    BackfillPlan,
-    WriteResult,
-    print_plan,
-    print_result,
-    write_job,
-)
+from ringfaust.spark.backfill.show import BackfillPlan, WriteResult
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.errors import SPARK_ERRORS
@@ -133,9 +128,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) ->
     request = read_options(worker, queues, options)
     with open_session(f"{worker.application} backfill", options.master) as spark:
         if options.dry_run:
-            print_plan(Terminal(), plan(spark, request))
+            show.print_plan(Terminal(), plan(spark, request))
         else:
-            print_result(Terminal(), backfill(spark, request))
+            show.print_result(Terminal(), backfill(spark, request))
 
 
 def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:
@@ -203,7 +198,7 @@ def backfill(spark: SparkSession, request: BackfillRequest) -> WriteResult:
             rate=request.options.rate / tasks if request.options.rate else None,
         )
         rows = _numbered(spread_slices(checked.where("fault is null"), tasks))
-        return write_job(rows, write_task, found.records, found.bad)
+        return show.write_job(rows, write_task, found.records, found.bad)
 
 
 @contextmanager
