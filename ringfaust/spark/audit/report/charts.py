@@ -110,11 +110,11 @@ def charts(figures: Figures) -> list[Chart]:
             "middle 80 %, for the queues with the most evictions.",
             lambda axes, theme: _lifetimes(axes, theme, figures),
         ))  # fmt: skip
-    if figures.deliveries:
-        share = figures.redeliveries / figures.deliveries
+    if deliveries := int(figures.handovers.sum()):
+        again = int(figures.handovers.loc[2:].sum())
         found.append(Chart(
             "redeliveries", "Redeliveries",
-            f"{figures.deliveries:,} deliveries, {figures.redeliveries:,} of them ({share:.1%}) "
+            f"{deliveries:,} deliveries, {again:,} of them ({again / deliveries:.1%}) "
             "redeliveries.",
             lambda axes, theme: _handovers(axes, theme, figures),
         ))  # fmt: skip
@@ -206,7 +206,7 @@ def _lifetimes(axes: Axes, theme: Theme, figures: Figures) -> None:
 
 
 def _handovers(axes: Axes, theme: Theme, figures: Figures) -> None:
-    counts = figures.handovers.set_index("number")["count"]
+    counts = figures.handovers
     numbers = list(range(1, max(3, int(counts.index.max())) + 1))
     values = [int(counts.get(number, 0)) for number in numbers]
     colours = [theme.others, *[theme.series[1]] * (len(numbers) - 1)]
