@@ -88,11 +88,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> st
         print(used.note, file=sys.stderr, flush=True)
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} rings", settings.master, job.SESSION_SETTINGS)
-    refuse_old_spark(spark.version)
-    with brief_errors(), stop_requested() as requested:
-        summary = _run_queries(spark, worker, used, settings, requested=requested)
-    spark.stop()
-    return summary
+    with spark, brief_errors(), stop_requested() as requested:
+        refuse_old_spark(spark.version)
+        return _run_queries(spark, worker, used, settings, requested=requested)
 
 
 def run_move_to_worker(
@@ -106,10 +104,8 @@ def run_move_to_worker(
     """
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} move", master, job.SESSION_SETTINGS)
-    with brief_errors():
-        rows = move.move_to_worker(spark, worker, queues, checkpoint)
-    spark.stop()
-    return rows
+    with spark, brief_errors():
+        return move.move_to_worker(spark, worker, queues, checkpoint)
 
 
 def _take_rings(
