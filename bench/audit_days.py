@@ -31,7 +31,7 @@ from ringfaust.spark.audit import period
 from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.period import end_of, start_of
 from ringfaust.spark.audit.rounds import LakeDays
-from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.lake.stream import lake_session
 from ringfaust.spark.lake.tables import BRONZE, path
 from ringfaust.spark.session import open_session
@@ -182,7 +182,7 @@ def _input_bytes(spark: SparkSession) -> int:
 
 def _audit(spark: SparkSession, lake: str, offsets: TopicOffsets) -> list[tuple[str, int, float]]:
     """Close all days; day, bytes and seconds of each."""
-    days = LakeDays(spark, AuditRequest(_WORKER, _CONFIG), lake, offsets)
+    days = LakeDays(spark, AuditRequest(_WORKER, _CONFIG, lake=lake), offsets)
     found = []
     read, began = _input_bytes(spark), time.perf_counter()
     for each in days.close(days.open_days(None, end_of(FIRST + timedelta(DAYS - 1))), None):

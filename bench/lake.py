@@ -14,11 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +32,7 @@ from ringfaust.kafka.admin import NewTopic, open_admin
 from ringfaust.protocol.events import record_texts
 from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import stream_topics
+from ringfaust.spark.lake import silver
 from ringfaust.spark.lake import stream as lake
 from ringfaust.spark.lake.tables import read
 from ringfaust.spark.session import open_session
@@ -92,12 +95,21 @@ def _copy(
     return lambda: writer.start(f"{folder}/copy")
 
 
+def _silver(
+    folder: str, topic: str, spark: SparkSession, batch: int, bronze: DataFrame | None
+) -> None:
+    with silver.written_transitions(spark, folder, topic, batch, bronze):
+        pass
+
+
 def lake_query(
     spark: SparkSession, worker: WorkerConfig, folder: str, *, gold: bool
 ) -> Callable[[], StreamingQuery]:
     """The lake, with or without gold. Its tables are created before it starts."""
     session = lake.lake_session(spark, folder, worker)
-    events = lake.streams(folder, worker, with_gold=gold)[0]
+    events = lake.streams(folder, worker)[0]
+    if not gold:
+        events = replace(events, refine=partial(_silver, folder, worker.topic(Role.EVENTS)))
     return lambda: lake.start(session, folder, worker, events, once=True)
 
 

@@ -159,12 +159,16 @@ def redrive(
     """
     from ringfaust.spark.backfill.errors import read_choice
     from ringfaust.spark.redrive.command import run
-    from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
+    from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
 
     session.use()
+    chosen = read_choice("--from", role, LakeRole)
+    worker, queues = files.load()
     request = LakeRedriveRequest(
+        worker=worker,
+        queues=queues,
         lake=lake,
-        role=read_choice("--from", role, LakeRole),
+        role=chosen,
         where=where,
         to_topic=to_topic,
         name=name,
@@ -172,7 +176,7 @@ def redrive(
         max_redrives=max_redrives,
         again=again,
     )
-    run(*files.load(), request, dry_run=dry_run, master=master)
+    run(request, dry_run=dry_run, master=master)
 
 
 @spark.command(cls=SparkCommand)

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -85,6 +85,13 @@ class TransactionalProducer:
             )
             use_backoff(writer.producer)
             self._writers.append(writer)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         """Connect, and abort the transactions that an earlier owner left open.
@@ -229,9 +236,5 @@ async def commit_changelog(
     """
     name = partition_transactional_id(application, partition)
     topics: dict[str, str] = {Role.CHANGELOG: changelog}
-    producer = TransactionalProducer(application, partition, topics, client, name)
-    await producer.start()
-    try:
+    async with TransactionalProducer(application, partition, topics, client, name) as producer:
         await producer.commit({}, rows, {})
-    finally:
-        await producer.stop()

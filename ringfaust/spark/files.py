@@ -6,6 +6,7 @@ Among them are Spark's own in the checkpoint of a Structured Streaming query.
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -47,21 +48,15 @@ class HadoopFolder:
         path = self._at(name)
         if not self._files.exists(path):
             return None
-        stream = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as stream:
             return str(jvm(self._spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file completely or not at all; replace one that exists."""
         path = self._at(name)
         draft = self._hadoop.Path(path.getParent(), f".new-{path.getName()}")
-        stream = self._files.create(draft, True)
-        try:
+        with closing(self._files.create(draft, True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
         if not self._files.exists(path):
             self._files.rename(draft, path)
             return
@@ -81,19 +76,23 @@ class HadoopFolder:
         return self._hadoop.Path(self._path, name)
 
 
-def last_planned(spark: SparkSession, checkpoint: str) -> int | None:
-    """Number of the last micro-batch that Spark has planned, or None."""
-    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=None)
+def last_planned(spark: SparkSession, checkpoint: str) -> int:
+    """Number of the last micro-batch that Spark has planned; -1: none."""
+    return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=-1)
+
+
+def last_committed(spark: SparkSession, checkpoint: str) -> int:
+    """Number of the last micro-batch that Spark has committed; -1: none."""
+    return max(HadoopFolder(spark, checkpoint).numbers("commits"), default=-1)
 
 
 def is_finished(spark: SparkSession, checkpoint: str) -> bool:
     """Whether the last planned micro-batch, if any, has been committed."""
-    planned = last_planned(spark, checkpoint)
-    return planned is None or planned in HadoopFolder(spark, checkpoint).numbers("commits")
+    return last_planned(spark, checkpoint) == last_committed(spark, checkpoint)
 
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[str, dict[str, int]]:
-    """By topic and partition, where a micro-batch ends."""
+    """By topic and partition, where a micro-batch ends; empty if it was not planned."""
     sources = planned_sources(spark, checkpoint, batch)
     return {topic: at for source in sources for topic, at in source.items()}
 
@@ -101,7 +100,7 @@ def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> dict[st
 def planned_sources(
     spark: SparkSession, checkpoint: str, batch: int
 ) -> list[dict[str, dict[str, int]]]:
-    """The same for each source of the query, in their order; nothing if it has not begun."""
+    """The same for each source of the query, in their order."""
     lines = (HadoopFolder(spark, checkpoint).read_text(f"offsets/{batch}") or "").splitlines()
     return [json.loads(line) if line.startswith("{") else {} for line in lines[2:]]
 
@@ -115,5 +114,4 @@ def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str,
 
 def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:
     """By topic and partition, how far the query has come; empty if there is no such query."""
-    batch = max(HadoopFolder(spark, checkpoint).numbers("commits"), default=None)
-    return {} if batch is None else planned_offsets(spark, checkpoint, batch)
+    return planned_offsets(spark, checkpoint, last_committed(spark, checkpoint))

@@ -11,6 +11,9 @@ from ringfaust.config import WorkerConfig
 from ringfaust.protocol.cloud_events import ATTRIBUTES
 from ringfaust.protocol.routes import RouteTemplate
 
+Options = Mapping[str, str] | None
+"""Options of Spark's source, which win over those that it has from us."""
+
 
 def client_options(worker: WorkerConfig) -> dict[str, str]:
     """Options of source and sink: the brokers' addresses and security."""
@@ -20,41 +23,33 @@ def client_options(worker: WorkerConfig) -> dict[str, str]:
     }
 
 
-def source_options(worker: WorkerConfig, topics: Collection[str]) -> dict[str, str]:
-    """Options of a source of committed records with their headers, from the earliest offset."""
+def read_topics(
+    spark: SparkSession, worker: WorkerConfig, topics: Collection[str], options: Options = None
+) -> DataFrame:
+    """Read the committed records that the topics contain now, as a batch.
+
+    It begins with the earliest offset. The columns are key, value, topic, partition, offset,
+    timestamp, timestampType and headers.
+    """
+    return spark.read.format("kafka").options(**_source(worker, topics, options)).load()
+
+
+def stream_topics(
+    spark: SparkSession, worker: WorkerConfig, topics: Collection[str], options: Options = None
+) -> DataFrame:
+    """Read the topics as a stream; arguments and columns are those of `read_topics`."""
+    return spark.readStream.format("kafka").options(**_source(worker, topics, options)).load()
+
+
+def _source(worker: WorkerConfig, topics: Collection[str], options: Options) -> dict[str, str]:
     return {
         **client_options(worker),
         "subscribe": ",".join(sorted(topics)),
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "startingOffsets": "earliest",
+        **(options or {}),
     }
-
-
-def read_topics(
-    spark: SparkSession,
-    worker: WorkerConfig,
-    topics: Collection[str],
-    options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Read what the topics contain now, as a batch.
-
-    The options of the source win over `source_options`. The columns are key, value, topic,
-    partition, offset, timestamp, timestampType and headers.
-    """
-    reader = spark.read.format("kafka").options(**source_options(worker, topics))
-    return reader.options(**dict(options or {})).load()
-
-
-def stream_topics(
-    spark: SparkSession,
-    worker: WorkerConfig,
-    topics: Collection[str],
-    options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Read the topics as a stream; arguments and columns are those of `read_topics`."""
-    reader = spark.readStream.format("kafka").options(**source_options(worker, topics))
-    return reader.options(**dict(options or {})).load()
 
 
 def without_attributes(headers: Column) -> Column:

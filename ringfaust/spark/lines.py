@@ -9,15 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from ringfaust.protocol.lifecycle import (
     ABOUT_MESSAGES,
@@ -33,13 +25,13 @@ from ringfaust.protocol.lifecycle import (
 )
 
 _TYPES = {
-    Kind.TEXT: StringType(),
-    Kind.LONG: LongType(),
-    Kind.INT: IntegerType(),
-    Kind.SIGNED: IntegerType(),
-    Kind.FLAG: BooleanType(),
-    Kind.SETTINGS: StringType(),
-    Kind.COUNTS: StringType(),
+    Kind.TEXT: T.StringType(),
+    Kind.LONG: T.LongType(),
+    Kind.INT: T.IntegerType(),
+    Kind.SIGNED: T.IntegerType(),
+    Kind.FLAG: T.BooleanType(),
+    Kind.SETTINGS: T.StringType(),
+    Kind.COUNTS: T.StringType(),
 }
 REFUSAL = "event = 'dead' AND sequence IS NULL"
 """SQL: the line reports a refused send, dead without ever having been in the queue."""
@@ -52,7 +44,7 @@ FIELDS = {
     if field.name not in _ONLY_RAW
 }
 """By name, what the lines of events have."""
-LINE = StructType([StructField(name, _TYPES[field.kind]) for name, field in FIELDS.items()])
+LINE = T.StructType([T.StructField(name, _TYPES[field.kind]) for name, field in FIELDS.items()])
 """The fields of all events. New ones go last, and become columns of a lake that exists."""
 
 
@@ -95,7 +87,7 @@ def _parse_together() -> Column:
     """
     is_safe = F.col("is_flat") & F.forall("texts", lambda text: F.startswith(text, F.lit("{")))
     array = F.concat(F.lit("["), F.array_join("texts", ",\n"), F.lit("]"))
-    return F.when(is_safe, F.from_json(array, ArrayType(LINE)))
+    return F.when(is_safe, F.from_json(array, T.ArrayType(LINE)))
 
 
 def number_generations(lines: DataFrame, *queue: str) -> DataFrame:

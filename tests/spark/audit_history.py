@@ -10,13 +10,14 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.sources import (
     AuditData,
+    AuditRequest,
     read_commands,
     read_events,
     read_inputs,
     read_outputs,
     read_repartition,
 )
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.audit.verdict import Verdict, reconcile
 from tests.testing.test_accounts import History
 
 SCHEMA = (
@@ -58,4 +59,4 @@ def audit_data(spark: SparkSession, history: History) -> AuditData:
 def audit(spark: SparkSession, history: History, **options: Any) -> Verdict:
     """Audit a history."""
     request = AuditRequest(WORKER, options.pop("queues", QUEUES), **options)
-    return reconcile(request, audit_data(spark, history), {})
+    return reconcile(request, audit_data(spark, history))

@@ -21,7 +21,8 @@ from ringfaust.spark.audit.balance import ClosedDays, kept
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.period import PeriodReader, start_of
 from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.audit.sources import AuditRequest
+from ringfaust.spark.audit.verdict import Verdict, reconcile
 from ringfaust.spark.lake.tables import path
 from tests.spark.audit_history import QUEUES, SCHEMA, WORKER
 from tests.testing.test_accounts import History
@@ -85,7 +86,7 @@ class Lake:
     offsets: TopicOffsets
 
     def days(self) -> LakeDays:
-        return LakeDays(self.spark, REQUEST, str(self.root), self.offsets)
+        return LakeDays(self.spark, self.request(), self.offsets)
 
     def close(self, until: date, since: date | None = None) -> list[DayVerdict]:
         days = self.days()
@@ -93,10 +94,13 @@ class Lake:
         return list(days.close(days.open_days(opening, start_of(until)), opening))
 
     def whole(self) -> Verdict:
-        return reconcile(REQUEST, self.reader().read(), self.offsets)
+        return reconcile(REQUEST, self.reader().read())
 
     def reader(self) -> PeriodReader:
-        return PeriodReader(self.spark, AuditRequest(WORKER, QUEUES), self.offsets, str(self.root))
+        return PeriodReader(self.spark, self.request(), self.offsets)
+
+    def request(self) -> AuditRequest:
+        return replace(REQUEST, lake=str(self.root))
 
     def copy(self, folder: Path) -> Lake:
         shutil.copytree(self.root, folder)
@@ -299,7 +303,7 @@ def test_a_round_reads_what_is_new_in_the_lake(spark: SparkSession, tmp_path: Pa
     opening = None
     for lake in (before, after):
         data = lake.reader().read(opening)
-        rounds.append(reconcile(REQUEST, data, lake.offsets, closes=True))
+        rounds.append(reconcile(REQUEST, data, closes=True))
         assert named(rounds[-1]) == set()
         assert rounds[-1].closing
         opening = kept(rounds[-1].closing)
@@ -322,9 +326,9 @@ def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
         ("in", 0): (count, count), ("other", 0): (0, 0),
     }  # fmt: skip
     others = QUEUES.model_copy(update={"routes": [RouteConfig(topic="other", queue="q.other")]})
-    request = replace(REQUEST, queues=others)
-    reader = PeriodReader(spark, request, offsets, str(tmp_path))
-    verdict = reconcile(request, reader.read(), offsets, closes=True)
+    request = replace(REQUEST, queues=others, lake=str(tmp_path))
+    reader = PeriodReader(spark, request, offsets)
+    verdict = reconcile(request, reader.read(), closes=True)
     assert named(verdict) == set()
     assert verdict.inputs == count
     assert verdict.closing is not None
@@ -332,7 +336,7 @@ def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
     # A record in the middle that the lake does not have is a fault all the same.
     without = reader.read()
     without = replace(without, inputs=without.inputs.filter("offset <> 3"))
-    found = reconcile(request, without, offsets)
+    found = reconcile(request, without)
     assert {(row["kind"], row["source"]) for row in found.findings.collect()} == {
         ("unexplained", "in/0/3")
     }

@@ -19,14 +19,13 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit import command as audit_command
 from ringfaust.spark.audit.offsets import topic_offsets
 from ringfaust.spark.audit.period import PeriodReader, day_at, end_of
 from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.rounds import audit
 from ringfaust.spark.audit.show import headline
-from ringfaust.spark.audit.sources import read_events, read_outputs, topics_of
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.audit.sources import AuditRequest, read_events, read_outputs, topics_of
+from ringfaust.spark.audit.verdict import Verdict, reconcile
 from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.chaos.harness import Application, command, environment, until
@@ -179,15 +178,17 @@ def copied(
 def in_copy(spark: SparkSession, app: Application, copy: WorkerConfig) -> Verdict:
     """Audit the copied outputs against the original inputs."""
     worker = app.worker_config
-    topics = topics_of(worker, app.queues_config)
+    request = AuditRequest(worker, app.queues_config, WINDOW)
+    topics = topics_of(request)
     offsets = asyncio.run(topic_offsets(worker, [*topics["inputs"], *topics["ours"]]))
     outputs = [copy.topic(role) for role in COPIED if role is not Role.EVENTS]
     data = replace(
-        PeriodReader(spark, AuditRequest(worker, app.queues_config), offsets).read(),
+        PeriodReader(spark, request, offsets).read(),
         lines=read_events(read_topics(spark, copy, [copy.topic(Role.EVENTS)])),
         outputs=read_outputs(read_topics(spark, copy, outputs), copy),
+        offsets={},
     )
-    return reconcile(AuditRequest(worker, app.queues_config, WINDOW), data, {})
+    return reconcile(request, data)
 
 
 def make_copy(app: Application, folder: Path) -> WorkerConfig:
@@ -357,7 +358,7 @@ def test_the_command_closes_the_days_of_a_lake(
     # As if it were tomorrow.
     now_ms = time.time_ns() // 1_000_000
     today = day_at(now_ms)
-    monkeypatch.setattr(audit_command, "last_end", lambda *_: end_of(today))
+    monkeypatch.setattr("ringfaust.spark.audit.rounds.last_end", lambda *_: end_of(today))
     asked = ("spark", "audit", "--lake", str(lake), "--config", config)
     done = run_command(spark, *asked, "--json")
     assert done.exit_code == 0, done.output

@@ -68,10 +68,10 @@ class Bench:
         parsed = {"kind": Format.PARQUET, "mapping": MAPPING}
         parsed |= {name: fields.pop(name) for name in parsed if name in fields}
         options = BackfillOptions(self.source(rows), "parquet", self.topic)._replace(**fields)  # type: ignore[arg-type]
-        return BackfillRequest(options, **parsed)  # type: ignore[arg-type]
+        return BackfillRequest(self.worker, self.queues, options, **parsed)  # type: ignore[arg-type]
 
     def run(self, request: BackfillRequest) -> int:
-        return backfill(self.spark, self.worker, self.queues, request).written
+        return backfill(self.spark, request).written
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_each_row_is_written_once_with_its_time_and_a_second_run_writes_nothing(
             assert list(record.headers) == [("n", str(value["n"]).encode())]
             assert partition == partition_of(record.key, 4)
     assert sorted(seen) == sorted(expected)
-    again = backfill(bench.spark, bench.worker, bench.queues, request)
+    again = backfill(bench.spark, request)
     assert (again.written, again.already_written) == (0, ROWS)
     assert len(all_records(bench.worker, bench.topic)) == ROWS
 
@@ -141,7 +141,7 @@ def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
     rows = bench.rows().withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
     place = bench.folder / "bad"
     request = bench.request(rows, name="some", skip_bad=str(place))
-    result = backfill(bench.spark, bench.worker, bench.queues, request)
+    result = backfill(bench.spark, request)
     assert (result.written, result.skipped) == (ROWS - 1, 1)
     bad = bench.spark.read.parquet(str(place / "some")).collect()
     assert [(row["what"], json.loads(row["value"])["n"]) for row in bad] == [("queue", 8)]
@@ -156,7 +156,7 @@ def test_an_open_quote_is_refused_also_if_bad_rows_are_skipped(bench: Bench) -> 
     options = request.options._replace(source=str(source))
     request = replace(request, options=options, kind=Format.CSV, mapping=RowMapping(key="carrier"))
     with pytest.raises(CannotBackfill) as refused:
-        backfill(bench.spark, bench.worker, bench.queues, request)
+        backfill(bench.spark, request)
     assert str(refused.value) == (
         "SOURCE: row 3 of open.csv, column carrier: BB has no closing quote, so all that follows "
         "is part of it: add it, or write a quote of the text itself twice"
@@ -188,7 +188,7 @@ def test_a_topic_that_would_lose_the_times_is_refused(
     request = bench.request()
     with pytest.raises(CannotBackfill, match=text):
         bench.run(request)
-    objections = plan(bench.spark, bench.worker, bench.queues, request).objections
+    objections = plan(bench.spark, request).objections
     assert [text in objection for objection in objections] == [True]
     assert all_records(bench.worker, bench.topic) == []
 
@@ -260,7 +260,7 @@ def test_the_dry_run_estimates_the_evictions_and_writes_nothing(bench: Bench) ->
     bench.queues = bench.routed(ring_size=30, evict="lowest_priority")
     headers = [("ringfaust-priority", "n % 10"), ("ringfaust-delay-ms", "if(n = 9, 60000, null)")]
     request = bench.request(mapping=replace(MAPPING, headers=headers), rate=50.0)
-    found = plan(bench.spark, bench.worker, bench.queues, request)
+    found = plan(bench.spark, request)
     by_queue = {queue.queue: queue for queue in found.queues}
     assert set(by_queue) == {f"by.C{number}" for number in range(KEYS)}
     for number in range(KEYS):

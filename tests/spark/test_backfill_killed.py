@@ -20,10 +20,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig, load
-from ringfaust.spark.backfill.check import Row
 from ringfaust.spark.backfill.command import backfill, read_options
 from ringfaust.spark.backfill.job import Job, read_progress
-from ringfaust.spark.backfill.write import RateLimit, WriteTask
+from ringfaust.spark.backfill.write import NumberedRow, RateLimit, WriteTask
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.kafka
 START_MS = 1_357_034_400_000
 ROWS = 3_000
 KINDS = (
-    pa.int32(), pa.int64(), pa.string(), pa.int32(), pa.binary(), pa.binary(),
+    pa.int32(), pa.int64(), pa.binary(), pa.binary(),
     pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())])), pa.int64(),
 )  # fmt: skip
 
@@ -56,9 +55,7 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
     pq.write_table(pa.table(table), source)
     worker, queues = load(config, bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic)
-    job = Job(
-        name="k", group="ringfaust-backfill-k", progress_topic=topic, fingerprint="", about=""
-    )
+    job = Job(name="k", group="ringfaust-backfill-k", topic=topic, fingerprint="", about="")
 
     command = [
         sys.executable, "-m", "ringfaust", "spark", "backfill", str(source), "--format", "parquet",
@@ -74,10 +71,10 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
             assert process.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.2)
         process.kill()  # its JVM and tasks keep running for a while: they are fenced
-        request = read_options(
-            BackfillOptions(str(source), "parquet", topic, key="key", timestamp="at", name="k")
+        options = BackfillOptions(
+            str(source), "parquet", topic, key="key", timestamp="at", name="k"
         )
-        result = backfill(spark, worker, queues, request)
+        result = backfill(spark, read_options(worker, queues, options))
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -98,12 +95,12 @@ def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(
     topic = f"t-{uuid.uuid4().hex[:8]}"
     worker = WorkerConfig(bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic, partitions=1)
-    job = Job(name=topic, group=f"g-{topic}", progress_topic=topic, fingerprint="f", about="")
+    job = Job(name=topic, group=f"g-{topic}", topic=topic, fingerprint="f", about="")
     count = 400
-    rows = [Row(0, n, topic, 0, b"k", b"%d" % n, None, None) for n in range(1, count + 1)]
-    columns = list(zip(*rows, strict=True))[: len(KINDS)]
+    rows = [NumberedRow(0, n, b"k", b"%d" % n, None, None) for n in range(1, count + 1)]
+    columns = zip(*rows, strict=True)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, list(Row._fields[: len(KINDS)]))
+    batch = pa.RecordBatch.from_arrays(arrays, list(NumberedRow._fields))
     half_done, taken_over = threading.Event(), threading.Event()
     written: dict[str, int] = {}
 

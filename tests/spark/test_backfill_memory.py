@@ -16,7 +16,7 @@ TARGET = Target(
 
 def checked(*rows: tuple[bytes | None, bytes]) -> list[int]:
     """The partitions of rows with these keys and values."""
-    mapped = [Row(-1, 0, "t", -1, key, value, [], None) for key, value in rows]
+    mapped = [Row("t", -1, key, value, [], None) for key, value in rows]
     kinds = {"timestamp_ms": pa.int64(), "what": pa.string(), "fault": pa.string()}
     batch = pa.RecordBatch.from_pydict(
         {

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
 
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.spark.backfill.command import _numbered, read_options
 from ringfaust.spark.backfill.errors import CannotBackfill, read_choice
 from ringfaust.spark.backfill.estimate import QueueEstimate
@@ -17,23 +18,22 @@ from ringfaust.spark.backfill.job import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
 from ringfaust.spark.options import BackfillOptions
-from ringfaust.spark.redrive.request import LakeRole
+from ringfaust.spark.redrive.records import LakeRole
 
 OPTIONS = BackfillOptions("s", "csv", "t", header=["a=b = c"])
 
 
 def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> None:
     rows = spark.range(60).select(
-        (F.col("id") % 6).cast("int").alias("slice"),
+        (F.col("id") % 6).cast("int").alias("partition"),
         (F.col("id") * 7 % 10).alias("timestamp_ms"),
         F.col("id").cast("string").cast("binary").alias("key"),
         F.lit(None).cast("binary").alias("value"),
         F.lit(None).cast("array<string>").alias("headers"),
     )
     numbered = _numbered(spread_slices(rows, 3)).withColumn("task", F.spark_partition_id())
-    seen = [
-        tuple(row) for row in numbered.select("task", "slice", "position", "timestamp_ms").collect()
-    ]
+    numbered = numbered.select("task", "partition", "position", "timestamp_ms")
+    seen = [tuple(row) for row in numbered.collect()]
     assert {(task, part) for task, part, *_ in seen} == {(part % 3, part) for part in range(6)}
     for part in range(6):
         assert [row[2] for row in seen if row[1] == part] == list(range(1, 11))
@@ -42,9 +42,9 @@ def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> 
 
 
 def test_valid_options_are_parsed() -> None:
-    request = read_options(OPTIONS)
+    request = read_options(WorkerConfig(), QueuesConfig(), OPTIONS)
     assert request.mapping.headers == (("a", "b = c"),)
-    assert len(request.default_name) == 12
+    assert len(request.job) == 12
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_valid_options_are_parsed() -> None:
 )
 def test_invalid_options_are_refused(option: dict[str, Any], text: str) -> None:
     with pytest.raises(CannotBackfill, match=text):
-        read_options(OPTIONS._replace(**option))
+        read_options(WorkerConfig(), QueuesConfig(), OPTIONS._replace(**option))
     with pytest.raises(CannotBackfill, match="--from: 'ded': did you mean 'dead'"):
         read_choice("--from", "ded", LakeRole)
 

@@ -12,7 +12,7 @@ import pytest
 
 from ringfaust.errors import BadSetting
 from ringfaust.spark.lake import command, gold
-from ringfaust.spark.lake.store import GoldQueries, LakeError
+from ringfaust.spark.lake.store import LakeError
 from ringfaust.spark.lake.tables import TABLES
 from ringfaust.spark.lake.views import VIEWS
 from tests.spark.batched_lake import LAST, BatchedLake
@@ -29,7 +29,7 @@ def test_the_tables_are_registered_in_a_schema(stages: list[BatchedLake], tmp_pa
         command.register(lake.spark, lake.root, schema)
     for name in (*TABLES, *VIEWS):
         assert _registered(lake, schema, name) == lake.rows(name), name
-    gold.close(GoldQueries(lake.spark, lake.root), LAST - 1)
+    gold.close(lake.spark, lake.root, LAST - 1)
     for name in VIEWS:  # which were registered before that closing
         assert _registered(lake, schema, name) == lake.rows(name), name
     shutil.copytree(lake.root, tmp_path / "copied")

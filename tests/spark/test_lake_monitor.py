@@ -71,9 +71,9 @@ def test_each_batch_counts_once_and_prometheus_reads_it() -> None:
         port = free.getsockname()[1]
     worker = WorkerConfig(bootstrap_servers="127.0.0.1:1")
     monitor = LakeMonitor(worker, ["sent"], {}, port)
-    monitor.update("events", query(batch(0, 100, 100)))
-    monitor.update("events", query(batch(0, 100, 100), batch(1, 0, 100), batch(2, 20, 120)))
-    monitor.update("inputs", query(batch(0, 7, 7)))
+    monitor.update({"events": query(batch(0, 100, 100))})
+    monitor.update({"events": query(batch(0, 100, 100), batch(1, 0, 100), batch(2, 20, 120))})
+    monitor.update({"inputs": query(batch(0, 7, 7))})
     assert monitor.summary() == "127 records in 3 batches (events 120, inputs 7)"
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -125,7 +125,7 @@ def test_lag_and_the_time_until_retention(
     monitor.look()
     (warning,) = [text for text in caplog.messages if "is behind" in text]
     assert f"topic {kept} keeps records for 1.0 h" in warning
-    monitor.update("events", query(batch(0, 20, 30)))
+    monitor.update({"events": query(batch(0, 20, 30))})
     assert not monitor.has_read(kept)
 
 
@@ -159,7 +159,7 @@ def test_full_batches_follow_one_another(
         while not monitor.has_read(topic):
             assert time.monotonic() < deadline, monitor.summary()
             running.awaitTermination(0.2)
-            monitor.update(inputs.name, running)
+            monitor.update({inputs.name: running})
             monitor.look(now=True)
     finally:
         running.stop()

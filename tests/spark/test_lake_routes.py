@@ -21,7 +21,7 @@ from ringfaust.config import WorkerConfig, load_queues
 from ringfaust.spark.audit.offsets import CannotAudit
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.rounds import audit_offsets
-from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.lake import command, inputs
 from ringfaust.spark.lake import stream as lake_stream
 from ringfaust.spark.lake.stream import LakeStream, streams
@@ -214,11 +214,12 @@ def test_the_topic_of_a_removed_route_may_be_deleted(lake: RoutedLake) -> None:
     lake.read("a")
     lake.read("a")
     assert lake.inputs() == places(a=range(4), b=range(3))
-    request = AuditRequest(lake.worker, load_queues(lake.folder / "queues.yaml"))
-    offsets = audit_offsets(lake.spark, request, lake.root)
+    queues = load_queues(lake.folder / "queues.yaml")
+    request = AuditRequest(lake.worker, queues, lake=lake.root)
+    offsets = audit_offsets(lake.spark, request)
     of_inputs = {topic: at for (topic, _), at in offsets.items() if topic.endswith((".a", ".b"))}
     assert of_inputs == {lake.topic("a"): (0, 4), lake.topic("b"): (3, 3)}
-    reader = PeriodReader(lake.spark, request, offsets, lake.root)
+    reader = PeriodReader(lake.spark, request, offsets)
     sources = [row["source"] for row in reader.read().inputs.select("source").collect()]
     assert sorted(sources) == [f"{lake.name}.{place}" for place in lake.inputs()]
 
@@ -242,9 +243,10 @@ def test_a_topic_that_was_created_again_is_refused(lake: RoutedLake) -> None:
         assert f"id {old}, and now it has the id {lake.id_of(topic)}." in shown
         assert "Begin a new lake in an empty folder" in shown
         assert lake.inputs() == places(a=range(3), b=range(3), c=range(3))
-        request = AuditRequest(lake.worker, load_queues(lake.folder / "queues.yaml"))
+        queues = load_queues(lake.folder / "queues.yaml")
+        request = AuditRequest(lake.worker, queues, lake=lake.root)
         with pytest.raises(CannotAudit, match=f"id {old}, and now it has the id"):
-            audit_offsets(lake.spark, request, lake.root)
+            audit_offsets(lake.spark, request)
     lake.read("a")
 
 

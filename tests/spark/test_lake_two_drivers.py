@@ -141,7 +141,7 @@ def test_gold_survives_an_optimize_between_its_read_and_its_commit(
 ) -> None:
     """One of each table in which the batch replaces rows: all, or those that are open."""
     copied, tables = stages[LAST].copy(tmp_path / "lake"), ("queues", "messages")
-    gold.close(store.GoldQueries(copied.spark, copied.root), LAST - 1)
+    gold.close(copied.spark, copied.root, LAST - 1)
 
     def optimize(table: str) -> None:
         files = DeltaTable(path(copied.root, table))

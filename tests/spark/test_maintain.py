@@ -83,7 +83,7 @@ def test_rewinding_one_of_many_queues_reads_few_files(spark: SparkSession, tmp_p
     assert _digest(lake) == before
     lines = read(lake.spark, lake.root, "transitions")
     ((held,),) = contents.read_contents(lines, [(queues[1], AtTime(FIRST_MS + 10))])
-    assert [message.sequence for message in held.ready] == [*range(1, BATCHES + 1)]
+    assert [message.sequence for message in held.held["ready"]] == [*range(1, BATCHES + 1)]
 
     clustered = lake.live_files("transitions")
     cluster(session, lake.root, TRANSITIONS, date(2025, 10, 10))

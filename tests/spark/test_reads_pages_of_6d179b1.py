@@ -37,7 +37,7 @@ def play(pages: MemoryPages, batch: dict[str, Any]) -> dict[str, list[Any]]:
             catalog=Catalog(CONFIG["queues"], {}),
         ),
         cache_bytes=1 << 20,
-        starts=[JobStart(started_ms=0, ends={}, first_batch=CONFIG["first_batch"])],
+        starts=[JobStart(ends={}, first_batch=CONFIG["first_batch"])],
     )
     micro_batch = MicroBatch(
         config, 0, pages, batch["at_ms"], batch=batch["batch"], new_buffer=list

@@ -30,8 +30,7 @@ from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
 from ringfaust.spark.redrive.command import plan, redrive
-from ringfaust.spark.redrive.records import REDRIVEN_FROM
-from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
+from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest, LakeRole
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.records import new_record
 from tests.spark.topics import all_records, make_topic
@@ -67,7 +66,11 @@ class Bench:
             queues={"orders": {}, "q.*.*": {}, "thin": {"evicted_payload": "reference"}},
         )
         self.request = LakeRedriveRequest(
-            lake=self.lake, role=LakeRole.DEAD, where="reason = 'rejected'"
+            worker=self.worker,
+            queues=self.queues,
+            lake=self.lake,
+            role=LakeRole.DEAD,
+            where="reason = 'rejected'",
         )
 
     def add(self, *records: dict[str, Any]) -> None:
@@ -83,7 +86,7 @@ class Bench:
 
     def run(self, **changes: Any) -> int:
         request = replace(self.request, **changes)
-        return redrive(self.spark, self.worker, self.queues, request).written
+        return redrive(self.spark, request).written
 
     def ids(self, topic: str) -> list[str]:
         found = all_records(self.worker, topic)
@@ -182,12 +185,12 @@ def test_a_dry_run_sends_nothing_and_a_second_run_only_messages_that_died_since(
     bench: Bench,
 ) -> None:
     bench.add({"offset": 5}, {"offset": 6, "reason": "expired"}, {"offset": 8})
-    planned = plan(bench.spark, bench.worker, bench.queues, bench.request)
+    planned = plan(bench.spark, bench.request)
     assert (planned.profile.records, planned.queues) == (2, {(bench.orders, "orders"): 2})
     assert all_records(bench.worker, bench.orders) == []
     assert (bench.run(), bench.run()) == (2, 0)
     bench.add({"offset": 9}, {"offset": 2, "partition": 3})
-    assert plan(bench.spark, bench.worker, bench.queues, bench.request).already_sent == 2
+    assert plan(bench.spark, bench.request).already_sent == 2
     assert bench.run() == 2
     assert bench.ids(bench.orders) == ["m2", "m5", "m8", "m9"]
     assert bench.run(name="another") == 0
@@ -259,7 +262,7 @@ def test_what_a_spark_job_of_an_earlier_version_has_sent_is_not_sent_again(bench
         bench.by_command()
     with pytest.raises(MaybeSent, match="2 of these"):
         bench.run(where="queue = 'orders'")
-    planned = plan(bench.spark, bench.worker, bench.queues, bench.request)
+    planned = plan(bench.spark, bench.request)
     assert (planned.already_sent, planned.profile.records) == (2, 2)
     assert (bench.run(), bench.run()) == (2, 0)
     assert (bench.by_command(), bench.run(where="queue = 'orders'")) == (0, 0)
@@ -284,7 +287,7 @@ def test_a_message_that_was_redriven_too_often_is_left_out_unless_the_limit_is_h
         return {"extra": {"redrives": b"%d" % number}, "headers": [(REDRIVEN_FROM, b"a/0/1")]}
 
     bench.add({"offset": 5, **times(4)}, {"offset": 6, **times(5)})
-    result = redrive(bench.spark, bench.worker, bench.queues, bench.request)
+    result = redrive(bench.spark, bench.request)
     assert (result.written, result.skipped) == (1, 1)
     (record,) = all_records(bench.worker, bench.orders)
     counts = [value for name, value in record.headers if name == "ringfaust-redrives"]

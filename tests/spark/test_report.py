@@ -72,7 +72,7 @@ def test_the_page_shows_the_findings_and_every_chart(
     assert list(drawn.evictions.columns) == [f"q.{NASTY}", None]
     assert drawn.ages["count"].sum() == verdict.totals["evicted"]
     assert list(drawn.lifetimes["count"]) == [7, 2]
-    assert (drawn.deliveries, drawn.redeliveries) == (7, 2)
+    assert (drawn.handovers.sum(), drawn.handovers.loc[2:].sum()) == (7, 2)
 
 
 def test_a_history_without_evictions_has_fewer_charts() -> None:
@@ -86,7 +86,7 @@ def test_a_history_without_evictions_has_fewer_charts() -> None:
         ages=pd.DataFrame({"low_ms": [], "count": []}),
         age_ms=(0, 0, 0),
         lifetimes=none,
-        handovers=pd.DataFrame({"number": [], "count": []}),
+        handovers=pd.Series(dtype=int),
     )
     (only,) = charts(drawn)
     assert only.caption == "Messages held in all queues, by state. Maximum 1, at the end 1."

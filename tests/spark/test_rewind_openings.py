@@ -15,7 +15,6 @@ from pyspark.sql import Row, SparkSession
 
 from ringfaust.core.model import COUNTS
 from ringfaust.spark.lake import gold
-from ringfaust.spark.lake.store import GoldQueries
 from ringfaust.spark.lake.tables import path, read
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import TruncatedHistory, UnknownQueue, read_contents
@@ -40,11 +39,11 @@ def _write(lake: BatchedLake, recorded: RecordedHistory) -> None:
     interrupted = set()
     write = gold.write_counts
 
-    def fail_once(queries: GoldQueries, batch: int) -> None:
+    def fail_once(spark: SparkSession, root: str, batch: int) -> None:
         if batch not in interrupted:
             interrupted.add(batch)
             raise RuntimeError("power cut")
-        write(queries, batch)
+        write(spark, root, batch)
 
     with patch.object(gold, "write_counts", fail_once):
         for start, end in pairwise((*STARTS, DAYS * A_DAY)):
@@ -194,7 +193,7 @@ def test_each_partition_of_a_queue_continues_its_own_counts(spark: SparkSession)
         {"added": 1, "ready": 1, "messages": 1},
     ]
     assert second == replace(found[1], moment=AtStep(1, 20))
-    assert [message.id for message in second.ready] == ["m3"]
+    assert [message.id for message in second.held["ready"]] == ["m3"]
 
 
 def test_lines_that_a_retention_has_deleted_are_missed_only_if_they_are_needed(

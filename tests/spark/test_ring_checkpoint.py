@@ -24,7 +24,7 @@ def test_the_configuration_of_an_earlier_run_is_read_back() -> None:
     other = worker.model_copy(update={"max_record_bytes": 5_000})
     rules = _other_rules(stored(other, queues), stored(worker, queues), worker)
     assert rules is not None
-    assert rules.processor_config == batch_rules(other, queues).processor_config
+    assert rules.processor_config == batch_rules(other, queues, queues).processor_config
     assert rules.processor_config.max_record_bytes == 5_000
 
 

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from bench.processes import executors
 from ringfaust.config import load
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.command import audit
-from ringfaust.spark.audit.verdict import AuditRequest
+from ringfaust.spark.audit.rounds import audit
+from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
 from tests.spark.ring_harness import (

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, RouteTemplate
+from ringfaust.spark.frames import shuffle_keys
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.ring.job import _queue_partition
-from ringfaust.spark.spread import shuffle_keys
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
 HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]

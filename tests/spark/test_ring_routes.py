@@ -172,8 +172,8 @@ def test_a_topic_that_was_read_directly_before_is_not_read_twice(
     async def no_records(*_: object) -> dict[str, dict[int, int]]:
         return {}
 
-    async def ends(*_: object) -> dict[str, dict[int, int]]:
-        return {"in": {0: 9, 1: 9}}
+    async def ends(*_: object) -> dict[tuple[str, int], int]:
+        return {("in", 0): 9, ("in", 1): 9}
 
     monkeypatch.setattr(move, "group_offsets", committed)
     monkeypatch.setattr(move, "record_ends", no_records)

@@ -58,11 +58,11 @@ class InMemoryJob(WorkerChannel):
         self._offsets: Counter[str] = Counter()
         self._pages = MemoryPages()
         self._batch = 0
-        self._starts = [JobStart(started_ms=0, ends={})]
+        self._starts = [JobStart(ends={})]
 
     def crash(self) -> None:
         """Start again with the state of the last micro-batch."""
-        self._starts.append(JobStart(started_ms=0, ends={}, first_batch=self._batch))
+        self._starts.append(JobStart(ends={}, first_batch=self._batch))
 
     async def write(
         self, records: Sequence[ScenarioRecord], as_one: bool = False

@@ -20,13 +20,10 @@ def queue_rows(events: DataFrame, findings: DataFrame, opening: Balance | None =
 
     The last event of each message decides whether the queue still holds it.
     """
-    counted = _counted(message_events(events), "queue")
-    if opening is not None:
-        counted = counted.unionByName(opening.frames.queues.select("queue", *FLOWS))
-        counted = counted.groupBy("queue").agg(*[F.sum(name).alias(name) for name in FLOWS])
     held: dict[str, Column] = {name: F.col("state") == name for name in HELD_STATES}
     messages = events.filter("about and last and nth in (1, -1)").groupBy("queue")
-    counted = counted.join(messages.agg(*_sums(held)), "queue", "full_outer")
+    counted = _counted(events, opening, "queue")
+    counted = counted.join(messages.agg(*_count_each(held)), "queue", "full_outer")
     faults = findings.filter("queue is not null").groupBy("queue").agg(F.count("*").alias("faults"))
     both = counted.join(faults, "queue", "full_outer").fillna(0)
     total = sum((F.col(name) for name in COUNTS[1:]), F.lit(0))
@@ -40,7 +37,6 @@ def closing_rows(events: DataFrame, opening: Balance | None = None) -> DataFrame
     A queue that was deleted numbers its messages from 1 again.
     """
     by_queue = ("partition", "queue")
-    found = _counted(message_events(events), *by_queue)
     entered = message_events(events).filter(F.col("event").isin(*ENTRY_EVENTS))
     last = F.max(F.struct("generation", "sequence")).alias("number")
     deleted = events.filter("nth = 1 and event = 'deleted'").groupBy(*by_queue)
@@ -52,25 +48,24 @@ def closing_rows(events: DataFrame, opening: Balance | None = None) -> DataFrame
         deletions > 0, 0
     )
     both = both.select(*by_queue, number.cast("long").alias("number"))
-    found = found.join(both, list(by_queue), "full_outer")
-    if opening is None:
-        return found.withColumn("highest", F.coalesce("number", F.lit(0))).drop("number").fillna(0)
-    earlier = opening.frames.queues.select(
-        *by_queue, "highest", *[F.col(name).alias(f"{name}_before") for name in FLOWS]
-    )
-    zero = F.lit(0).cast("long")
-    sums = {name: F.coalesce(name, zero) + F.coalesce(f"{name}_before", zero) for name in FLOWS}
-    found = found.join(earlier, list(by_queue), "full_outer").withColumns(
-        {"highest": F.coalesce("number", "highest", zero), **sums}
-    )
-    return found.select(*by_queue, *FLOWS, "highest")
+    found = _counted(events, opening, *by_queue).join(both, list(by_queue), "full_outer")
+    highest = F.col("number")
+    if opening is not None:
+        earlier = opening.frames.queues.select(*by_queue, "highest")
+        found = found.join(earlier, list(by_queue), "left")
+        highest = F.coalesce("number", "highest")
+    return found.withColumn("highest", highest).drop("number").fillna(0)
 
 
-def _counted(messages: DataFrame, *by: str) -> DataFrame:
-    """How many messages entered and left."""
+def _counted(events: DataFrame, opening: Balance | None, *by: str) -> DataFrame:
+    """How many messages have entered and left since the beginning."""
     counts = {"added": F.col("event").isin(*ENTRY_EVENTS)}
     counts |= {name: F.col("event") == name for name in EXIT_EVENTS}
-    return messages.groupBy(*by).agg(*_sums(counts))
+    found = message_events(events).groupBy(*by).agg(*_count_each(counts))
+    if opening is None:
+        return found
+    both = found.unionByName(opening.frames.queues.select(*by, *FLOWS))
+    return both.groupBy(*by).agg(*[F.sum(name).alias(name) for name in FLOWS])
 
 
 def window_rows(events: DataFrame, length: str) -> DataFrame:
@@ -89,7 +84,7 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
         "began": event.isin(*ENTRY_EVENTS) & F.col("first"),
         "ended": F.col("last") & (F.col("state") == ENDED),
     }
-    found = message_events(events).groupBy("queue", start).agg(*_sums(counts))
+    found = message_events(events).groupBy("queue", start).agg(*_count_each(counts))
     so_far = Window.partitionBy("queue").orderBy("start")
     carried = events.filter("nth = -1 and about and first").groupBy("queue")
     carried_rows = F.broadcast(carried.agg(F.count("*").alias("carried")))
@@ -104,7 +99,5 @@ def window_rows(events: DataFrame, length: str) -> DataFrame:
     )
 
 
-def _sums(counts: dict[str, Column]) -> list[Column]:
-    return [
-        F.sum(F.when(condition, 1).otherwise(0)).alias(name) for name, condition in counts.items()
-    ]
+def _count_each(counts: dict[str, Column]) -> list[Column]:
+    return [F.count_if(condition).alias(name) for name, condition in counts.items()]

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -16,26 +16,12 @@ from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
+from ringfaust.spark.audit import rounds, show
 from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.report.page import write_report
-from ringfaust.spark.audit.rounds import (
-    DayVerdict,
-    LakeDays,
-    audit,
-    audit_offsets,
-    audit_round,
-    last_end,
-    spark_errors,
-)
-from ringfaust.spark.audit.show import (
-    DAY_HEADING,
-    day_lines,
-    day_row,
-    json_lines,
-    print_findings,
-    print_verdict,
-)
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict
+from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
+from ringfaust.spark.audit.sources import AuditRequest
+from ringfaust.spark.audit.verdict import Verdict
 from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -54,30 +40,24 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     """
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
-    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL)
+    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL, options.lake)
     since, end_ms = _days(options)
     with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
         status.update("starting Spark")
-        spark = open_session("ringfaust audit", options.master)
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
         opening: Balance | None = None
-        try:
+        with open_session("ringfaust audit", options.master) as spark, suppress(KeyboardInterrupt):
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
-                with spark_errors():
-                    offsets = audit_offsets(spark, request, options.lake)
-                    days = LakeDays(spark, request, options.lake, offsets)
+                with rounds.spark_errors():
+                    days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
                     opening = days.opening(since)
                 output.earlier_faults(opening)
                 if every_s is None:
                     show_last = options.until is not None
                     opening = _close_days(days, output, opening, end_ms, show_last=show_last)
             if options.until is None:
-                _repeat(spark, request, options.lake, output, opening, every_s=every_s, stop=stop)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            spark.stop()
+                _repeat(spark, request, output, opening, every_s=every_s, stop=stop)
     return 0 if output.balanced else 1
 
 
@@ -85,7 +65,7 @@ def _close_days(
     days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
 ) -> Balance | None:
     """Close the days that have ended by a time; the balance of the last one."""
-    with spark_errors():
+    with rounds.spark_errors():
         open_days = days.open_days(opening, end_ms)
         if open_days:
             days.require_complete(end_ms)
@@ -101,7 +81,6 @@ def _close_days(
 def _repeat(
     spark: SparkSession,
     request: AuditRequest,
-    lake: str | None,
     output: VerdictOutput,
     opening: Balance | None,
     *,
@@ -113,9 +92,9 @@ def _repeat(
         began = time.monotonic()
         output.begin("auditing what is new" if opening else "auditing everything")
         if every_s is None:
-            output.verdict(audit(spark, request, lake, opening))
+            output.verdict(rounds.audit(spark, request, opening))
             break
-        verdict, opening = audit_round(spark, request, lake, opening)
+        verdict, opening = rounds.audit_round(spark, request, opening)
         output.verdict(verdict)
         output.begin("waiting for the next round")
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))
@@ -132,7 +111,7 @@ def _days(options: AuditOptions) -> tuple[date | None, int]:
         raise BadSetting("until", options.until, "has no use with --every, which audits today")
     if since and until and since >= until:
         raise BadSetting("until", str(until), f"must be later than --since {since}")
-    return since, last_end(until, wall_ms())
+    return since, rounds.last_end(until, wall_ms())
 
 
 def _day(field: str, text: str | None) -> date | None:
@@ -176,9 +155,9 @@ class VerdictOutput:
         seconds = time.monotonic() - self._began
         with self._printing():
             if self.as_json:
-                _print_lines(json_lines(verdict, seconds))
+                _print_lines(show.json_lines(verdict, seconds))
             else:
-                print_verdict(self._console, verdict, seconds)
+                show.print_verdict(self._console, verdict, seconds)
             if self.report:
                 page = write_report(self.report, self.application, verdict)
                 print(f"report: {page}", file=sys.stderr)
@@ -191,7 +170,7 @@ class VerdictOutput:
         if days:
             if not self.as_json:
                 with self._printing():
-                    self._console.print(DAY_HEADING, style="dim", highlight=False)
+                    self._console.print(show.DAY_HEADING, style="dim", highlight=False)
             self._begin_day(0)
 
     def day(self, found: DayVerdict) -> None:
@@ -200,12 +179,12 @@ class VerdictOutput:
         seconds = time.monotonic() - self._began
         with self._printing():
             if self.as_json:
-                _print_lines(day_lines(found.day, found.verdict, seconds))
+                _print_lines(show.day_lines(found.day, found.verdict, seconds))
             else:
                 style = None if found.verdict.balanced else "bold red"
-                row = day_row(found.day, found.verdict, seconds)
+                row = show.day_row(found.day, found.verdict, seconds)
                 self._console.print(row, style=style, highlight=False)
-                print_findings(self._console, found.verdict)
+                show.print_findings(self._console, found.verdict)
         self._begin_day(self._days.index(found.day) + 1)
 
     def last_day(self, found: DayVerdict | None, opening: Balance | None) -> None:

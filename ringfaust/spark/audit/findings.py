@@ -74,11 +74,13 @@ def gather(parts: Sequence[DataFrame]) -> DataFrame:
     )  # fmt: skip
     by_source = Window.partitionBy("source")
     sourced = F.col("source").isNotNull() & F.col("sequence").isNull()
-    names = ("partition", "queue", "sequence", "id")
-    for name in names:
-        known = F.max(F.when(numbered, F.col(name))).over(by_source)
-        found = found.withColumn(f"{name}_", F.when(sourced, known).otherwise(F.col(name)))
-    found = found.drop(*names).withColumnsRenamed({f"{name}_": name for name in names})
+    known = {
+        name: F.max(F.when(numbered, F.col(name))).over(by_source)
+        for name in ("partition", "queue", "sequence", "id")
+    }
+    found = found.withColumns(
+        {name: F.when(sourced, known[name]).otherwise(F.col(name)) for name in known}
+    )
     rank = severity()
     # A finding without message and source is merged with no other.
     alone = F.when(F.col("source").isNull() & F.col("sequence").isNull(), F.col("record"))

@@ -173,12 +173,8 @@ def steps(events: DataFrame, events_topic: str, opening: Balance | None = None) 
     )  # fmt: skip
     records = records.withColumn("sorted", F.col("steps") == F.sort_array("steps")).drop("steps")
     if opening is not None:
-        step = F.col("step").alias
-        earlier = opening.frames.partitions.select(
-            "partition", F.lit(-1).cast("long").alias("offset"), step("low"), step("high"),
-            F.lit(True).alias("sorted"),
-        )  # fmt: skip
-        records = records.unionByName(earlier)
+        earlier = opening.frames.partitions.selectExpr("partition", "-1L AS offset", "step AS high")
+        records = records.unionByName(earlier, allowMissingColumns=True)
     before = Window.partitionBy("partition").orderBy("offset")
     records = records.withColumn("before", F.lag("high").over(before))
     wrong = records.filter("not sorted or low < before")

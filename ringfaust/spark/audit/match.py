@@ -6,6 +6,7 @@ Here `events` are the result of `lifecycles.trace`, `outputs` that of `records`,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -26,6 +27,8 @@ _COMPARED_FIELDS = {
     UNDECODABLE: ("reason", "text", "time_ms"),
 }  # fmt: skip
 """The fields that record and event have in common, besides those that they are matched by."""
+RECORD = ("topic", "partition", "offset")
+"""Columns that identify a record."""
 PAIR = ("role", "partition", "key", "offset", "event_offset", "event_line")
 """Columns that identify a pair."""
 _BUCKET = 100_000
@@ -127,11 +130,11 @@ def unfinished(pairs: DataFrame) -> DataFrame:
     return alone.filter(~is_late & may_come).drop("last_place", "last_offset")
 
 
-def without(frame: DataFrame, halves: DataFrame, columns: tuple[str, ...]) -> DataFrame:
-    """The rows that are not among the unfinished pairs, which are few."""
-    same = [frame[name].eqNullSafe(F.col(f"half.{name}")) for name in columns]
-    few = F.broadcast(halves.select(*columns)).alias("half")
-    return frame.join(few, reduce(Column.__and__, same), "left_anti")
+def among(frame: DataFrame, others: DataFrame, columns: Sequence[str], how: str) -> DataFrame:
+    """The rows that are among others (`left_semi`) or not (`left_anti`). A null equals a null."""
+    own, rest = frame.alias("own"), others.select(*columns).alias("rest")
+    same = [F.col(f"own.{name}").eqNullSafe(F.col(f"rest.{name}")) for name in columns]
+    return own.join(rest, reduce(Column.__and__, same), how)
 
 
 def last_places(pairs: DataFrame, opening: Balance | None) -> DataFrame:
@@ -214,12 +217,10 @@ def order(pairs: DataFrame, opening: Balance | None = None) -> DataFrame:
         F.min("place").alias("low"), F.max("place").alias("high"), F.min("offset").alias("offset")
     )
     if opening is not None:
-        earlier = opening.frames.places.select(
-            "topic", "partition", F.lit(-1).cast("long").alias("piece"),
-            F.lit(None).cast(pieces.schema["low"].dataType).alias("low"),
-            F.col("place").alias("high"), F.lit(None).cast("long").alias("offset"),
-        )  # fmt: skip
-        pieces = pieces.unionByName(earlier)
+        earlier = opening.frames.places.selectExpr(
+            "topic", "partition", "-1L AS piece", "place AS high"
+        )
+        pieces = pieces.unionByName(earlier, allowMissingColumns=True)
     pieces = pieces.withColumn(
         "before", F.lag("high").over(Window.partitionBy("topic", "partition").orderBy("piece"))
     ).filter("low < before")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config import QueuesConfig
 from ringfaust.core.address import SEPARATOR
 from ringfaust.core.catalog import Catalog
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import Kind, finding
 from ringfaust.spark.audit.lifecycles import message_events
-from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.sources import (
     UNDECODABLE,
     AuditData,
+    AuditRequest,
     checkpoint,
     digest_of,
     inputs_of,
@@ -36,31 +34,22 @@ route the first that the lake does not have: null for others."""
 class OutcomeChecker:
     """Compares the inputs with their outcomes.
 
-    What retention removed, according to the offsets, cannot be compared. If the data `closes` a
-    period, what was caused by the last record read may be partly in the next one.
+    If the data `closes` a period, what was caused by the last record read may be partly in the next
+    one.
     """
 
     def __init__(
-        self,
-        data: AuditData,
-        events: DataFrame,
-        *,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
-        offsets: TopicOffsets,
-        closes: bool = False,
+        self, request: AuditRequest, data: AuditData, events: DataFrame, *, closes: bool
     ) -> None:
+        self.request = request
         self.data = data
         self.events = events
-        self.worker = worker
-        self._queues = queues
-        self._inputs, self._removed = inputs_of(worker, queues, offsets)
-        self._repartition_topic = worker.topic(Role.HOP)
+        self._inputs, self._removed = inputs_of(request, data.offsets)
         self._closes = closes
         self.read_to = checkpoint(last_read(events.filter("nth >= 0"), data.repartition))
-        self._begins = self._first_offsets(offsets)
+        self._begins = self._first_offsets()
 
-    def _first_offsets(self, offsets: TopicOffsets) -> DataFrame:
+    def _first_offsets(self) -> DataFrame:
         """Rows of _BEGINS.
 
         What Kafka has dropped and the lake keeps must be there: from the beginning of the period,
@@ -68,27 +57,21 @@ class OutcomeChecker:
         """
         earlier = self.data.opening.next if self.data.opening else {}
         floors = {(t, p): at for t in self._inputs for p, at in earlier.get(t, {}).items()}
-        begins = {at: begin for at, (begin, _) in offsets.items()}
-        ends = {at: end for at, (_, end) in offsets.items() if at[0] in self._removed}
-        frame = self._begin_rows(begins, floors, ends)
+        begins = {at: begin for at, (begin, _) in self.data.offsets.items()}
+        ends = {at: end for at, (_, end) in self.data.offsets.items() if at[0] in self._removed}
+
+        def rows() -> DataFrame:
+            every = sorted(begins.keys() | floors.keys())
+            found = [(*at, begins.get(at, 0), floors.get(at, 0), ends.get(at)) for at in every]
+            return self.events.sparkSession.createDataFrame(found, _BEGINS)
+
         if any(begin > floors.get(at, 0) for at, begin in begins.items() if at[0] in self._inputs):
-            dropped = self.data.inputs.join(F.broadcast(frame), ["topic", "partition"])
+            dropped = self.data.inputs.join(F.broadcast(rows()), ["topic", "partition"])
             dropped = dropped.filter("offset >= floor and offset < begin")
             first = dropped.groupBy("topic", "partition").agg(F.min("offset").alias("offset"))
             for topic, of in positions(first).items():
                 begins |= {(topic, p): floors.get((topic, p), at) for p, at in of.items()}
-            frame = self._begin_rows(begins, floors, ends)
-        return frame
-
-    def _begin_rows(
-        self,
-        begins: Mapping[tuple[str, int], int],
-        floors: Mapping[tuple[str, int], int],
-        ends: Mapping[tuple[str, int], int],
-    ) -> DataFrame:
-        every = sorted(begins.keys() | floors.keys())
-        rows = [(*at, begins.get(at, 0), floors.get(at, 0), ends.get(at)) for at in every]
-        return self.events.sparkSession.createDataFrame(rows, _BEGINS)
+        return rows()
 
     # --- one outcome -----------------------------------------------------------------------------
 
@@ -302,7 +285,7 @@ class OutcomeChecker:
             F.col("sequence").cast("long").alias("sequence"), "id", "source",
         )  # fmt: skip
         repartition = self.data.repartition.select("by", F.col("source").alias("origin"))
-        of_repartition = F.col("source").startswith(self._repartition_topic + "/")
+        of_repartition = F.col("source").startswith(self.request.worker.topic(Role.HOP) + "/")
         # Only undecodable records of the repartition topic have it as their source; they are few.
         behind = compared.filter((F.col("role") == UNDECODABLE) & of_repartition)
         direct = compared.filter((F.col("role") != UNDECODABLE) | ~of_repartition)
@@ -337,7 +320,7 @@ class OutcomeChecker:
         )
         other = other.withColumn("form", form)
         names = other.filter("form is not null").select("queue").distinct()
-        configured = _payload_form(self._queues)
+        configured = _payload_form(self.request.queues)
         by_files = names.withColumn("form", configured("queue"))
         while_running = self.events.filter("event = 'configured'").select(
             "queue", F.get_json_object("settings", "$.evicted_payload").alias("form")

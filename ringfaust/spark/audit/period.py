@@ -18,6 +18,7 @@ from ringfaust.spark.audit.balance import Balance, TopicPositions, joined
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.sources import (
     AuditData,
+    AuditRequest,
     checkpoint,
     inputs_of,
     last_read,
@@ -28,7 +29,6 @@ from ringfaust.spark.audit.sources import (
     read_outputs,
     read_repartition,
 )
-from ringfaust.spark.audit.verdict import AuditRequest
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake.stream import OUTPUTS
 from ringfaust.spark.lake.tables import read_if_any
@@ -48,17 +48,12 @@ class PeriodReader:
         CannotAudit: there is no such lake.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        request: AuditRequest,
-        offsets: TopicOffsets,
-        lake: str | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, request: AuditRequest, offsets: TopicOffsets) -> None:
         self._spark = spark
-        self._worker = worker = request.worker
+        worker, lake = request.worker, request.lake
+        self._worker = worker
         self._offsets = offsets
-        self._inputs, self._removed = inputs_of(worker, request.queues, offsets)
+        self._inputs, self._removed = inputs_of(request, offsets)
         self._events = worker.topic(Role.EVENTS)
         self._outputs = [worker.topic(role) for role in OUTPUTS]
         self._bronze = None if lake is None else read_if_any(spark, lake, "bronze", CannotAudit)
@@ -86,6 +81,7 @@ class PeriodReader:
             lines=joined(lines, opening, "lines"),
             outputs=joined(outputs, opening, "outputs"),
             opening=opening,
+            offsets=self._offsets,
         )
 
     # --- days of a lake ---------------------------------------------------------------------------

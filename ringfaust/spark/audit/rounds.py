@@ -24,8 +24,8 @@ from ringfaust.spark.audit.offsets import (
     topic_offsets,
 )
 from ringfaust.spark.audit.period import NEAR_MS, PeriodReader, day_at, end_of, start_of
-from ringfaust.spark.audit.sources import AuditData, topics_of
-from ringfaust.spark.audit.verdict import AuditRequest, Verdict, reconcile
+from ringfaust.spark.audit.sources import AuditData, AuditRequest, topics_of
+from ringfaust.spark.audit.verdict import Verdict, reconcile
 from ringfaust.spark.errors import SPARK_ERRORS, text_of
 from ringfaust.spark.lake.stream import OUTPUTS, read_to, read_topic_ids
 from ringfaust.spark.topic_ids import refuse_recreated
@@ -33,58 +33,50 @@ from ringfaust.spark.topic_ids import refuse_recreated
 _WHOLE = (Role.EVENTS, Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
 
-def audit(
-    spark: SparkSession,
-    request: AuditRequest,
-    lake: str | None = None,
-    opening: Balance | None = None,
-) -> Verdict:
+def audit(spark: SparkSession, request: AuditRequest, opening: Balance | None = None) -> Verdict:
     """Audit what the topics, or the lake, contain now.
 
     Topics are read one after the other. If records arrive in the meantime, a fault may only be a
     record that was not read yet. In that case everything is read a second time, and only the faults
     that both passes found are reported.
 
-    Without a lake it reads the topics. Without the balance of earlier periods it audits everything.
+    Without the balance of earlier periods it audits everything.
 
     Raises:
         CannotAudit: the topics or the lake cannot be read.
     """
-    before = audit_offsets(spark, request, lake, opening)
+    before = audit_offsets(spark, request, opening)
 
     def read(offsets: TopicOffsets) -> AuditData:
-        return PeriodReader(spark, request, offsets, lake).read(opening)
+        return PeriodReader(spark, request, offsets).read(opening)
 
     with spark_errors():
-        verdict = reconcile(request, read(before), before)
+        verdict = reconcile(request, read(before))
         if not verdict.balanced:
-            after = audit_offsets(spark, request, lake, opening)
+            after = audit_offsets(spark, request, opening)
             if _end_offsets(after) != _end_offsets(before):
-                verdict = reconcile(request, read(after), after, confirmed_by=verdict.findings)
+                verdict = reconcile(request, read(after), confirmed_by=verdict.findings)
     return verdict
 
 
 def audit_round(
-    spark: SparkSession, request: AuditRequest, lake: str | None, opening: Balance | None
+    spark: SparkSession, request: AuditRequest, opening: Balance | None
 ) -> tuple[Verdict, Balance]:
     """Audit what is new since the round before, and return the balance for the next one.
 
     Raises:
         CannotAudit: the topics or the lake cannot be read.
     """
-    offsets = audit_offsets(spark, request, lake, opening)
+    offsets = audit_offsets(spark, request, opening)
     with spark_errors():
-        reader = PeriodReader(spark, request, offsets, lake)
-        verdict = reconcile(request, reader.read(opening), offsets, closes=True)
+        reader = PeriodReader(spark, request, offsets)
+        verdict = reconcile(request, reader.read(opening), closes=True)
         assert verdict.closing is not None
         return verdict, kept(verdict.closing)
 
 
 def audit_offsets(
-    spark: SparkSession,
-    request: AuditRequest,
-    lake: str | None = None,
-    opening: Balance | None = None,
+    spark: SparkSession, request: AuditRequest, opening: Balance | None = None
 ) -> TopicOffsets:
     """The offsets of all topics; those that are read from their beginning must have it.
 
@@ -95,7 +87,7 @@ def audit_offsets(
         CannotAudit: a topic is missing, was created again since the lake has read it (R111), or has
             lost records that the audit needs.
     """
-    topics = topics_of(request.worker, request.queues)
+    topics, lake = topics_of(request), request.lake
     found = asyncio.run(topic_offsets(request.worker, [*topics["inputs"], *topics["ours"]]))
     if lake is None and opening is None:
         require_whole(found, [request.worker.topic(role) for role in _WHOLE])
@@ -144,15 +136,13 @@ class DayVerdict:
 class LakeDays:
     """The days (UTC) of a lake."""
 
-    def __init__(
-        self, spark: SparkSession, request: AuditRequest, lake: str, offsets: TopicOffsets
-    ) -> None:
+    def __init__(self, spark: SparkSession, request: AuditRequest, offsets: TopicOffsets) -> None:
+        assert request.lake is not None, "only a lake has days"
         self._spark = spark
         self._request = request
-        self._lake = lake
-        self._offsets = offsets
-        self._closed = ClosedDays(spark, lake)
-        self._reader = PeriodReader(spark, request, offsets, lake)
+        self._lake = request.lake
+        self._closed = ClosedDays(spark, request.lake)
+        self._reader = PeriodReader(spark, request, offsets)
 
     def opening(self, since: date | None = None) -> Balance | None:
         """The balance of the last closed day; None if no day is closed.
@@ -205,7 +195,7 @@ class LakeDays:
         for day in days:
             end_ms = end_of(day)
             data = self._reader.read(opening, end_ms)
-            verdict = reconcile(self._request, data, self._offsets, closes=True)
+            verdict = reconcile(self._request, data, closes=True)
             assert verdict.closing is not None
             if not self._reader.is_clean(end_ms, verdict.closing.next):
                 continue

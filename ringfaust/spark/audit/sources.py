@@ -5,7 +5,7 @@ Payloads are read once and become digests (xxhash64, 64 bits: they detect damage
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -31,6 +31,20 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """What to audit, and how."""
+
+    worker: WorkerConfig
+    queues: QueuesConfig
+    window: str | None = None
+    """Length of a time window, as a Spark interval; None counts no windows."""
+    repeats_are_faults: bool = True
+    """Exact copies of records are faults; otherwise they are only counted."""
+    lake: str | None = None
+    """Folder or URI of a lake that has events and outputs; None reads the topics."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditData:
     """The records to compare."""
 
@@ -52,25 +66,25 @@ class AuditData:
     event for it."""
     opening: Balance | None = None
     """What earlier periods have left open; None if these are all records."""
+    offsets: TopicOffsets = field(default_factory=dict)
+    """What the topics have. What retention has removed of the inputs cannot be compared."""
 
 
-def topics_of(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, list[str]]:
+def topics_of(request: AuditRequest) -> dict[str, list[str]]:
     """The topics that an audit reads: `inputs`, the producers' topics, and `ours`, all others."""
     roles = (Role.CONTROL, Role.HOP, Role.EVENTS, *OUTPUTS)
     return {
-        "inputs": sorted({route.topic for route in queues.routes}),
-        "ours": [worker.topic(role) for role in roles],
+        "inputs": sorted({route.topic for route in request.queues.routes}),
+        "ours": [request.worker.topic(role) for role in roles],
     }
 
 
-def inputs_of(
-    worker: WorkerConfig, queues: QueuesConfig, offsets: TopicOffsets
-) -> tuple[list[str], list[str]]:
+def inputs_of(request: AuditRequest, offsets: TopicOffsets) -> tuple[list[str], list[str]]:
     """The producers' topics, and those of them without a route: their inputs are in the lake.
 
     The offsets are of these topics, and of all others that the lake knows.
     """
-    topics = topics_of(worker, queues)
+    topics = topics_of(request)
     removed = sorted({topic for topic, _ in offsets}.difference(*topics.values()))
     return topics["inputs"] + removed, removed
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit import accounts, lifecycles, match
 from ringfaust.spark.audit.balance import Balance, Frames, TopicPositions, joined
 from ringfaust.spark.audit.findings import IDENTITY, KINDS, gather
-from ringfaust.spark.audit.offsets import TopicOffsets
 from ringfaust.spark.audit.outcomes import OutcomeChecker
-from ringfaust.spark.audit.sources import AuditData, checkpoint, positions
+from ringfaust.spark.audit.sources import AuditData, AuditRequest, checkpoint, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +57,9 @@ class Verdict:
         return not (self.kinds or self.unbalanced or self.unbalanced_windows)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRequest:
-    """What to audit, and how."""
-
-    worker: WorkerConfig
-    queues: QueuesConfig
-    window: str | None = None
-    """Length of a time window, as a Spark interval; None counts no windows."""
-    repeats_are_faults: bool = True
-    """Exact copies of records are faults; otherwise they are only counted."""
-
-
 def reconcile(
     request: AuditRequest,
     data: AuditData,
-    offsets: TopicOffsets,
     confirmed_by: DataFrame | None = None,
     *,
     closes: bool = False,
@@ -85,7 +70,7 @@ def reconcile(
     If the data `closes` a period, what may be completed in the next one is no fault and becomes
     `Verdict.closing`.
     """
-    worker, queues, opening = request.worker, request.queues, data.opening
+    worker, opening = request.worker, data.opening
     events_topic = worker.topic(Role.EVENTS)
     events = checkpoint(lifecycles.trace(data.lines, opening))
     outputs = checkpoint(match.records(data.outputs))
@@ -93,9 +78,7 @@ def reconcile(
     data = replace(data, inputs=checkpoint(data.inputs), repartition=checkpoint(data.repartition))
     required = joined(match.expected(events), opening, "expected")
     pairs = checkpoint(match.matched(required, outputs))
-    checker = OutcomeChecker(
-        data, events, worker=worker, queues=queues, offsets=offsets, closes=closes
-    )
+    checker = OutcomeChecker(request, data, events, closes=closes)
     outcome_findings, waiting = checker.outcomes()
     command_findings, open_commands = checker.commands()
     compared, closing = outputs, None
@@ -105,8 +88,9 @@ def reconcile(
             checker, outputs, pairs, waiting=waiting, halves=halves, commands=open_commands,
             required=required,
         )  # fmt: skip
-        compared = match.without(outputs, halves, ("topic", "partition", "offset"))
-        pairs = checkpoint(match.without(pairs, halves, match.PAIR))
+        few = F.broadcast(halves)
+        compared = match.among(outputs, few, match.RECORD, "left_anti")
+        pairs = checkpoint(match.among(pairs, few, match.PAIR, "left_anti"))
     repeated_findings = [
         checkpoint(part)
         for part in (lifecycles.repeated(events, events_topic), match.copies(outputs))
@@ -131,7 +115,7 @@ def reconcile(
     parts = [checkpoint(reduce(DataFrame.unionByName, light)), *map(checkpoint, heavy)]
     found = gather([part for part in parts if not part.isEmpty()] or parts[:1])
     if confirmed_by is not None:
-        found = _confirmed(found, confirmed_by)
+        found = match.among(found, confirmed_by, IDENTITY, "left_semi")
     findings = checkpoint(found)
     by_kind = {row["kind"]: row["count"] for row in findings.groupBy("kind").count().collect()}
     queue_rows = checkpoint(accounts.queue_rows(events, findings, opening))
@@ -176,15 +160,10 @@ def _closing(
     data, events = checker.data, checker.events
     undecided = checker.undecided()
     late = {"late": F.lit(True)}
-    records = outputs.join(
-        F.broadcast(halves.select("topic", "partition", "offset")),
-        ["topic", "partition", "offset"], "left_semi",
-    )  # fmt: skip
+    records = match.among(outputs, F.broadcast(halves), match.RECORD, "left_semi")
     lines = lifecycles.open_lines(events, data.lines, undecided)
     later = halves.filter("topic is null").select(required.columns)
-    open_messages = lines.select("source").unionByName(
-        later.select(F.col("event_source").alias("source"))
-    )
+    open_messages = lines.select("source").union(later.select("event_source"))
     inputs, digests = checker.open_inputs(waiting, undecided, open_messages.distinct())
     frames = Frames(
         lines=lines,
@@ -202,7 +181,7 @@ def _closing(
 
 def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
     """Where the next period begins."""
-    data, topic_of = checker.data, checker.worker.topic
+    data, topic_of = checker.data, checker.request.worker.topic
     end = F.max("offset").alias("offset")
     new = checker.events.filter("nth >= 0").withColumn("topic", F.lit(topic_of(Role.EVENTS)))
     read = [new, outputs.filter("not late"), data.inputs, data.commands]
@@ -215,10 +194,3 @@ def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
             before = found.setdefault(topic, {}).get(partition, 0)
             found[topic][partition] = max(before, offset)
     return found
-
-
-def _confirmed(found: DataFrame, earlier: DataFrame) -> DataFrame:
-    """The findings that an earlier pass had too."""
-    one, other = found.alias("one"), earlier.select(*IDENTITY).alias("other")
-    same = [F.col(f"one.{name}").eqNullSafe(F.col(f"other.{name}")) for name in IDENTITY]
-    return one.join(other, reduce(Column.__and__, same), "left_semi")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from ringfaust.config import QueuesConfig
 from ringfaust.errors import ProtocolError
@@ -16,23 +17,11 @@ from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.protocol.routes import RouteTemplate, check_name, read_send
 from ringfaust.protocol.undecodable import refuse_oversized
-from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.target import Target
+from ringfaust.spark.frames import make_batch, read_rows
 
-CHECKED = (
-    "slice int, position long, topic string, partition int, key binary, value binary, "
-    "headers array<struct<name:string,value:binary>>, timestamp_ms long, what string, "
-    "fault string, queue string"
-)
-"""Columns of checked rows: those of a `Row`, and the queue."""
 _CHECKED = pa.schema(
-    {
-        "slice": pa.int32(),
-        "partition": pa.int32(),
-        "what": pa.string(),
-        "fault": pa.string(),
-        "queue": pa.string(),
-    }
+    {"partition": pa.int32()} | dict.fromkeys(("what", "fault", "queue"), pa.string())
 )
 """What the check says of a row."""
 
@@ -41,14 +30,12 @@ _CACHED_KEYS = 100_000
 
 
 class Row(NamedTuple):
-    """A mapped row.
+    """What is checked of a mapped row.
 
-    If `slice` and `partition` are -1, the key chooses the partition, and the slice is the
-    partition. `what` and `fault`: kind and description of a fault; null without one.
+    If `partition` is -1, the key chooses it. `what` and `fault`: kind and description of a fault;
+    null without one.
     """
 
-    slice: int
-    position: int
     topic: str
     partition: int
     key: bytes | None
@@ -62,12 +49,15 @@ class Row(NamedTuple):
 def check_rows(
     mapped: DataFrame, targets: Mapping[str, Target], queues: QueuesConfig, now_ms: int
 ) -> DataFrame:
-    """Find the queue, the partition and any fault of each row; the columns are `CHECKED`.
+    """Find the queue, the partition and any fault of each row. Other columns stay as they are.
 
-    `now_ms` is the time at which relative times in headers are read.
+    The rows have the columns of a `Row`, and get `queue`. `now_ms` is the time at which relative
+    times in headers are read.
     """
     check = partial(check_batches, targets, queues, now_ms)
-    return mapped.select(*Row._fields).mapInArrow(check, CHECKED)
+    columns = [T.StructField(each.name, each.dataType) for each in mapped.schema]
+    columns.append(T.StructField("queue", T.StringType()))
+    return mapped.mapInArrow(check, T.StructType(columns))
 
 
 def as_record(
@@ -109,7 +99,7 @@ def check_batches(
     for batch in batches:
         found = [
             _check(row, targets[row.topic], namers[row.topic], declares, now_ms)
-            for row in starmap(Row, read_rows([batch]))
+            for row in starmap(Row, read_rows([batch.select(list(Row._fields))]))
         ]
         columns = _by_name(batch) | _by_name(make_batch(found, _CHECKED))
         yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
@@ -121,7 +111,7 @@ def _check(
     queue_of: Callable[[FetchedRecord], str],
     declares: Callable[[str], bool],
     now_ms: int,
-) -> tuple[int, int, str | None, str | None, str | None]:
+) -> tuple[int, str | None, str | None, str | None]:
     """The values of `_CHECKED` for a row."""
     partition = row.partition
     if partition < 0:
@@ -130,16 +120,15 @@ def _check(
             partition = partition_of(row.value or b"", target.partitions)
         else:
             partition = choose_partition(row.key, target.partitions)
-    where = partition if row.slice < 0 else row.slice, partition
     if row.fault is not None:
-        return *where, row.what, row.fault, None
+        return partition, row.what, row.fault, None
     time_ms = row.timestamp_ms
     if time_ms is not None and not target.earliest_ms <= time_ms <= target.latest_ms:
         fault = (
             f"{time_ms} ms since 1970: {row.topic} accepts times from {target.earliest_ms} to "
             f"{target.latest_ms} (its message.timestamp.before.max.ms and after.max.ms)"
         )
-        return *where, "timestamp", fault, None
+        return partition, "timestamp", fault, None
     record = as_record(row.topic, now_ms, row.key, row.value, row.headers)
     what = "queue"
     try:
@@ -152,8 +141,8 @@ def _check(
         what = "header"
         read_send(record, queue, "", now_ms)
     except ProtocolError as error:
-        return *where, what, str(error), None
-    return *where, None, None, queue
+        return partition, what, str(error), None
+    return partition, None, None, queue
 
 
 def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:

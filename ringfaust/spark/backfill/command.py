@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import backfill_group
+from ringfaust.spark.backfill import show
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.csv_source import read_csv
 from ringfaust.spark.backfill.errors import (
@@ -31,16 +31,11 @@ from ringfaust.spark.backfill.job import Job, JobProfile, job_name, profile_rows
 from ringfaust.spark.backfill.json_source import read_json
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
 from ringfaust.spark.backfill.parquet_source import read_parquet
-from ringfaust.spark.backfill.show import (
-    BackfillPlan,
-    WriteResult,
-    print_plan,
-    print_result,
-    write_job,
-)
+from ringfaust.spark.backfill.show import BackfillPlan, WriteResult
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
 from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.frames import kept
 from ringfaust.spark.options import BackfillOptions
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
@@ -88,20 +83,28 @@ def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
 class BackfillRequest:
     """What to write, and where to."""
 
+    worker: WorkerConfig
+    queues: QueuesConfig
     options: BackfillOptions
     kind: Format
     mapping: RowMapping
 
     @property
-    def default_name(self) -> str:
-        """Name of the job, equal for the same source, mapping and topic."""
+    def job(self) -> str:
+        """Name of the job; unless it is given, equal for the same source, mapping and topic.
+
+        Raises:
+            CannotBackfill: the name is invalid.
+        """
         source = self.options.source
         place = source if "://" in source else os.path.abspath(source)
         text = json.dumps([self.kind, place, self.options.topic, self.mapping.describe()])
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return job_name(self.options.name, hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
-def read_options(options: BackfillOptions) -> BackfillRequest:
+def read_options(
+    worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions
+) -> BackfillRequest:
     """Parse the options of the command line.
 
     Raises:
@@ -117,45 +120,38 @@ def read_options(options: BackfillOptions) -> BackfillRequest:
     mapping = RowMapping(
         key=options.key, value=options.value, timestamp=options.timestamp, headers=tuple(pairs)
     )
-    return BackfillRequest(options, kind, mapping)
+    return BackfillRequest(worker, queues, options, kind, mapping)
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
     """Run the backfill, or its dry run, in a session of its own and print the result."""
-    request = read_options(options)
-    spark = open_session(f"{worker.application} backfill", options.master)
-    try:
+    request = read_options(worker, queues, options)
+    with open_session(f"{worker.application} backfill", options.master) as spark:
         if options.dry_run:
-            print_plan(Terminal(), plan(spark, worker, queues, request))
+            show.print_plan(Terminal(), plan(spark, request))
         else:
-            print_result(Terminal(), backfill(spark, worker, queues, request))
-    finally:
-        spark.stop()
+            show.print_result(Terminal(), backfill(spark, request))
 
 
-def plan(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
-) -> BackfillPlan:
+def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:
     """The dry run: find what would be written and what the rings would do. Writes nothing.
 
     Raises:
         CannotBackfill: source, mapping or topic are invalid.
     """
     now_ms = wall_ms()
-    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+    with _checked(spark, request, now_ms) as (target, checked, found):
         return BackfillPlan(
-            job=job_name(request.options.name, request.default_name),
+            job=request.job,
             topic=request.options.topic,
             profile=found,
-            queues=estimate(checked.where("fault is null"), queues, now_ms),
+            queues=estimate(checked.where("fault is null"), request.queues, now_ms),
             objections=tuple(_objections(target, request, found)),
             rate=request.options.rate,
         )
 
 
-def backfill(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: BackfillRequest
-) -> WriteResult:
+def backfill(spark: SparkSession, request: BackfillRequest) -> WriteResult:
     """Write each row once, except those that an earlier run of the job wrote.
 
     Raises:
@@ -165,7 +161,7 @@ def backfill(
         WriteFailed: the write stopped early; everything it committed is written once.
     """
     now_ms = wall_ms()
-    with _checked(spark, worker, queues, request, now_ms) as (target, checked, found):
+    with _checked(spark, request, now_ms) as (target, checked, found):
         if found.bad and request.options.skip_bad is None:
             raise BadRows(
                 found.bad,
@@ -175,9 +171,10 @@ def backfill(
             )
         for objection in _objections(target, request, found):
             raise CannotBackfill("--timestamp", objection)
-        job = _job(worker, request, target, found)
+        job = _job(request, target, found)
         ends = {part: count for part, (count, _) in found.slices.items()}
-        progress = asyncio.run(read_progress(worker, job, range(target.partitions), verify=True))
+        slices = range(target.partitions)
+        progress = asyncio.run(read_progress(request.worker, job, slices, verify=True))
         if found.bad and request.options.skip_bad is not None:
             bad = checked.where("fault is not null").select(
                 "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
@@ -194,49 +191,37 @@ def backfill(
             )
         tasks = min(len(ends), spark.sparkContext.defaultParallelism)
         write_task = WriteTask(
-            worker=worker,
+            worker=request.worker,
             job=job,
             ends=ends,
             batch_bytes=target.batch_bytes,
             rate=request.options.rate / tasks if request.options.rate else None,
         )
         rows = _numbered(spread_slices(checked.where("fault is null"), tasks))
-        return write_job(rows, write_task, found.records, found.bad)
+        return show.write_job(rows, write_task, found.records, found.bad)
 
 
 @contextmanager
 def _checked(
-    spark: SparkSession,
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    request: BackfillRequest,
-    now_ms: int,
+    spark: SparkSession, request: BackfillRequest, now_ms: int
 ) -> Iterator[tuple[Target, DataFrame, JobProfile]]:
     """The rows as checked and counted records.
 
     They are read twice, so the executors keep them on disk.
     """
-    targets = asyncio.run(read_targets(worker, queues, [request.options.topic], now_ms))
+    queues, topic = request.queues, request.options.topic
+    targets = asyncio.run(read_targets(request.worker, queues, [topic], now_ms, "--topic"))
     rows = read_source(spark, request.options.source, request.kind)
-    mapped = map_rows(rows, request.mapping).withColumns(
-        {
-            "slice": F.lit(-1),
-            "position": F.lit(0).cast("long"),
-            "topic": F.lit(request.options.topic),
-            "partition": F.lit(-1),
-        }
-    )
-    checked = check_rows(mapped, targets, queues, now_ms).persist(StorageLevel.DISK_ONLY)
-    try:
+    mapped = map_rows(rows, request.mapping)
+    mapped = mapped.withColumns({"topic": F.lit(topic), "partition": F.lit(-1)})
+    with kept(check_rows(mapped, targets, queues, now_ms), on_disk=True) as checked:
         try:
             found = profile_rows(checked)
         except SPARK_ERRORS as error:
             if refused := raised_in_task(error):
                 raise refused from None
             raise CannotBackfill("SOURCE", f"reading failed: {first_line(error)}") from error
-        yield targets[request.options.topic], checked, found
-    finally:
-        checked.unpersist()
+        yield targets[topic], checked, found
 
 
 def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> Iterator[str]:
@@ -260,12 +245,11 @@ def _objections(target: Target, request: BackfillRequest, found: JobProfile) -> 
         )
 
 
-def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: JobProfile) -> Job:
-    name = job_name(request.options.name, request.default_name)
+def _job(request: BackfillRequest, target: Target, found: JobProfile) -> Job:
     return Job(
-        name=name,
-        group=backfill_group(worker.application, name),
-        progress_topic=target.topic,
+        name=request.job,
+        group=backfill_group(request.worker.application, request.job),
+        topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
             f"{found.records:,} rows of {request.kind} {request.options.source} "
@@ -276,5 +260,5 @@ def _job(worker: WorkerConfig, request: BackfillRequest, target: Target, found: 
 
 def _numbered(rows: DataFrame) -> DataFrame:
     """Number the rows of each slice from 1, in their order."""
-    order = Window.partitionBy("salt", "slice").orderBy(*ORDER)
+    order = Window.partitionBy("salt", "partition").orderBy(*ORDER)
     return rows.withColumn("position", F.row_number().over(order).cast("long"))

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.arrow import make_batch
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import FAULT, LINE, SHOWN_CHARS, TEXT, quoted
+from ringfaust.spark.frames import make_batch
 from ringfaust.spark.vendor import from_arrow_schema
 
 _WHOLE_FILES = {
@@ -130,21 +130,22 @@ class _FileLines(io.RawIOBase):
         self.is_odd |= _ODD in text
         return text.encode()
 
-    def open(self, refuse: Callable[[Any], str], **options: Any) -> Any:
-        """Arrow's reader of the lines."""
+    def open(self, refuse: Callable[[Any], str], names: Sequence[str] = ()) -> Any:
+        """Arrow's reader of the lines. The values of columns that are named are text."""
         return csv.open_csv(
             io.BufferedReader(self),
             read_options=csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
             parse_options=csv.ParseOptions(
                 newlines_in_values=True,
                 invalid_row_handler=refuse,
-                ignore_empty_lines=options.pop("ignore_empty_lines", True),
+                # In a file with one column, an empty line is a row with a missing value.
+                ignore_empty_lines=len(names) != 1,
             ),
             convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
-                **options,
             ),
         )
 
@@ -186,11 +187,8 @@ def csv_rows(names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterato
         return "skip"
 
     numbers = (number for number in count(2) if number not in refused)
-    kinds = dict.fromkeys(names, pa.string())
     try:
-        # In a file with one column, an empty line is a row with a missing value.
-        reader = lines.open(refuse, column_types=kinds, ignore_empty_lines=len(kinds) > 1)
-        for batch in reader:
+        for batch in lines.open(refuse, names):
             is_last = batch.num_rows and batch.column(0)[-1].as_py() == _END
             rows = batch.select(names).slice(0, batch.num_rows - bool(is_last))
             numbered = list(islice(numbers, rows.num_rows))

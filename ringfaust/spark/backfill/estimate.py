@@ -18,8 +18,8 @@ from ringfaust.processor.row_store import ByteStore, MemoryKeyValue
 from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import read_send
 from ringfaust.protocol.stored_rows import encode_writes
-from ringfaust.spark.arrow import make_batch, read_rows
 from ringfaust.spark.backfill.check import as_record
+from ringfaust.spark.frames import make_batch, read_rows
 from ringfaust.spark.vendor import from_arrow_schema
 
 _COLUMNS = ("queue", "key", "value", "headers", "timestamp_ms")

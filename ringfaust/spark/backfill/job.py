@@ -32,8 +32,8 @@ class Job:
     name: str
     group: str
     """The consumer group whose offsets are the progress."""
-    progress_topic: str
-    """The topic of those offsets: the partition is the slice, the offset its last position done."""
+    topic: str
+    """The topic that is written. The offset of a partition, or slice, is its last position done."""
     fingerprint: str
     """Of everything that decides which rows there are and in which order."""
     about: str
@@ -64,7 +64,7 @@ async def read_progress(
     Raises:
         OtherJob: `verify` is set and the job was started with other rows.
     """
-    wanted = [(job.progress_topic, part) for part in slices]
+    wanted = [(job.topic, part) for part in slices]
     begun = await group_offsets(worker.client_options(), job.group, wanted)
     if verify:
         for committed in begun.values():
@@ -88,7 +88,7 @@ class JobProfile:
     """The counts of a job's rows."""
 
     slices: Mapping[int, tuple[int, str]]
-    """Per slice: the number of good rows, and the sum of their hashes, independent of order."""
+    """By partition: the number of good rows, and the sum of their hashes in any order."""
     bytes: int
     """Size of the keys and values."""
     earliest_ms: int | None
@@ -119,7 +119,7 @@ def profile_rows(checked: DataFrame) -> JobProfile:
         F.octet_length("value"), F.lit(0)
     )
     found = (
-        checked.groupBy("slice")
+        checked.groupBy("partition")
         .agg(
             F.count_if(good),
             F.coalesce(F.sum(F.when(good, digest)), F.lit(0)).cast("string"),

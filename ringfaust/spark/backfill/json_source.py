@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ringfaust.spark.arrow import read_rows
 from ringfaust.spark.backfill.mapping import FAULT, LINE, NESTED, SHOWN_CHARS, quoted
+from ringfaust.spark.frames import read_rows
 from ringfaust.spark.vendor import to_arrow_schema
 
 _DEPTH = 20

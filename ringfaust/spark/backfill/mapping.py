@@ -35,17 +35,9 @@ def quoted(name: str) -> str:
 
 
 PRODUCER_HEADERS = (
-    h.ID,
-    h.PRIORITY,
-    h.GROUP,
-    h.DELAY_MS,
-    h.DELIVER_AT_MS,
-    h.TTL_MS,
-    h.EXPIRES_AT_MS,
-    h.QUEUE,
-    h.PROPERTIES,
-    h.DELIVERY_MODE,
-)
+    h.ID, h.PRIORITY, h.GROUP, h.DELAY_MS, h.DELIVER_AT_MS, h.TTL_MS, h.EXPIRES_AT_MS, h.QUEUE,
+    h.PROPERTIES, h.DELIVERY_MODE,
+)  # fmt: skip
 """The ringfaust headers that a producer may set (docs/protocol.md)."""
 
 HEADERS = T.ArrayType(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -81,11 +82,8 @@ def _read_schema(spark: SparkSession, file: str) -> tuple[frozenset[tuple[Path, 
     where = java.org.apache.hadoop.fs.Path(java.java.net.URI(file))
     hadoop = java.org.apache.parquet.hadoop
     source = hadoop.util.HadoopInputFile.fromPath(where, hadoop_configuration(spark))
-    reader = hadoop.ParquetFileReader.open(source)
-    try:
+    with closing(hadoop.ParquetFileReader.open(source)) as reader:
         about = reader.getFooter().getFileMetaData()
-    finally:
-        reader.close()
     kinds = set()
     for column in about.getSchema().getColumns():
         kind = column.getPrimitiveType()

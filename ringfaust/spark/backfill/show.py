@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +16,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.backfill.estimate import QueueEstimate
-from ringfaust.spark.backfill.job import Job, JobProfile, read_progress
+from ringfaust.spark.backfill.job import JobProfile, read_progress
 from ringfaust.spark.backfill.write import WriteTask, write_rows
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.terminal import Terminal
@@ -64,7 +63,7 @@ def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> Wri
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(write_rows, rows, task)
         try:
-            _show_progress(future, task.worker, task.job, task.ends)
+            _show_progress(future, task)
             written = future.result()
         except SPARK_ERRORS as error:
             raise WriteFailed(task.job.name, _reason(error)) from error
@@ -80,19 +79,18 @@ def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> Wri
     )
 
 
-def _show_progress(
-    future: Future[int], worker: WorkerConfig, job: Job, ends: Mapping[int, int]
-) -> None:
+def _show_progress(future: Future[int], task: WriteTask) -> None:
     """Show how far the slices are, until the job is done."""
     console = Terminal(stderr=True)
     if not console.is_terminal:
         return
+    job = task.job
     columns = (TextColumn(job.name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task(job.name, total=sum(ends.values()))
+        bar = bars.add_task(job.name, total=sum(task.ends.values()))
         while not wait([future], _POLL_S).done:
             with suppress(KafkaError):
-                progress = asyncio.run(read_progress(worker, job, ends))
+                progress = asyncio.run(read_progress(task.worker, job, task.ends))
                 bars.update(bar, completed=sum(progress.values()))
 
 

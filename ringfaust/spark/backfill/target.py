@@ -39,12 +39,7 @@ class Target:
 
 
 async def read_targets(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    topics: Collection[str],
-    now_ms: int,
-    *,
-    option: str = "--topic",
+    worker: WorkerConfig, queues: QueuesConfig, topics: Collection[str], now_ms: int, option: str
 ) -> dict[str, Target]:
     """Read routes and settings of the topics, by topic. An error message names the `option`.
 

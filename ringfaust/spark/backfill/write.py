@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby, starmap
 from operator import attrgetter
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -21,20 +22,28 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import slice_transactional_id
-from ringfaust.spark.arrow import make_batch, read_rows
-from ringfaust.spark.backfill.check import Row, read_headers
+from ringfaust.spark.backfill.check import read_headers
 from ringfaust.spark.backfill.errors import SourceChanged
 from ringfaust.spark.backfill.job import Job
 from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
-from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
+from ringfaust.spark.frames import make_batch, read_rows, shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import from_arrow_schema
 
 _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
 _STAND_BY_S = 30.0
-_COLUMNS = Row._fields[:8]
-"""What is written of a row: all but `what` and `fault`."""
 _WRITTEN = pa.schema({"written": pa.int64()})
+
+
+class NumberedRow(NamedTuple):
+    """A row to write, with its number in its slice: a partition of the topic."""
+
+    partition: int
+    position: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[dict[str, Any]] | None
+    timestamp_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +72,10 @@ class WriteTask:
         Rows of a slice come with increasing positions.
         """
         written = 0
-        rows = starmap(Row, read_rows(batches))
+        rows = starmap(NumberedRow, read_rows(batches))
         with asyncio.Runner() as runner:
             rate_limit = RateLimit(self.rate)
-            for part, of in groupby(rows, attrgetter("slice")):
+            for part, of in groupby(rows, attrgetter("partition")):
                 with closing(SliceWriter(self, part, rate_limit, runner)) as writer:
                     written += writer.write(of)
         yield make_batch([(written,)], _WRITTEN)
@@ -95,8 +104,8 @@ class SliceWriter:
         self._task = task
         self._rate_limit = rate_limit
         self._runner = runner
-        self._tp = (task.job.progress_topic, part)
-        self._rows: list[Row] = []
+        self._tp = (task.job.topic, part)
+        self._rows: list[NumberedRow] = []
         """The rows of the next transaction."""
         self._bytes = 0
         self._written = 0
@@ -110,7 +119,7 @@ class SliceWriter:
         )
         runner.run(self._writer.open())
 
-    def write(self, rows: Iterable[Row]) -> int:
+    def write(self, rows: Iterable[NumberedRow]) -> int:
         """Write all rows of the slice that are not written yet. Returns how many this task wrote.
 
         Raises:
@@ -127,7 +136,7 @@ class SliceWriter:
         self._flush()
         return self._written
 
-    def _take(self, row: Row) -> None:
+    def _take(self, row: NumberedRow) -> None:
         size = len(self._rows)
         if size >= self._task.transaction_records or self._bytes >= _TRANSACTION_BYTES:
             self._flush()
@@ -156,8 +165,8 @@ class SliceWriter:
             self._rate_limit.sent += len(rows)
             self._written += len(rows)
 
-    def _pack(self, rows: Sequence[Row]) -> Transaction:
-        packed: dict[tuple[str, int], list[BatchBuilder]] = {}
+    def _pack(self, rows: Sequence[NumberedRow]) -> Transaction:
+        builders: list[BatchBuilder] = []
         for row in rows:
             record = {
                 "timestamp": row.timestamp_ms,
@@ -165,12 +174,11 @@ class SliceWriter:
                 "value": row.value,
                 "headers": read_headers(row.headers),
             }
-            builders = packed.setdefault((row.topic, row.partition), [])
             if not builders or builders[-1].append(**record) is None:
                 builders.append(self._writer.new_batch())
                 builders[-1].append(**record)
         return Transaction(
-            batches=[(*where, builder) for where, of in packed.items() for builder in of],
+            batches=[(*self._tp, builder) for builder in builders],
             offsets={self._tp: OffsetAndMetadata(rows[-1].position, self._task.job.metadata)},
         )
 
@@ -180,15 +188,16 @@ def write_rows(rows: DataFrame, task: WriteTask) -> int:
 
     They are partitioned by `spread_slices`, each slice in order.
     """
-    written = rows.select(*_COLUMNS).mapInArrow(task.batches, from_arrow_schema(_WRITTEN))
+    numbered = rows.select(*NumberedRow._fields)
+    written = numbered.mapInArrow(task.batches, from_arrow_schema(_WRITTEN))
     return sum(row[0] for row in written.collect())
 
 
 def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:
-    """Spread the slices evenly over Spark partitions: partition = `slice` modulo `tasks`.
+    """Spread the slices evenly over Spark partitions: the topic's partition modulo `tasks`.
 
     This adds a column `salt` with a number whose hash selects the wanted partition.
     """
     keys = shuffle_keys(rows.sparkSession, tasks, tasks)
-    salted = rows.withColumn("salt", shuffle_key_of(keys, F.pmod("slice", F.lit(tasks))))
+    salted = rows.withColumn("salt", shuffle_key_of(keys, F.pmod("partition", F.lit(tasks))))
     return salted.repartition(tasks, "salt")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from threading import Lock
 
@@ -84,13 +83,15 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
                 )
             while not requested() and _run(list(queries.values())):
                 ids.watch()
-                _report(monitor, queries)
+                monitor.update(queries)
+                monitor.look()
                 if not options.once and monitor.has_read(worker.topic(Role.EVENTS)):
                     days.close()
             if options.once and not requested():
                 days.close(now=True)
             ids.check(topics)
-            _report(monitor, queries, at_end=True)
+            monitor.update(queries)
+            monitor.look(now=True)
             return monitor.summary()
     except JobFailed as error:
         if _OTHER_DRIVER not in str(error):
@@ -109,14 +110,6 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
 def _run(queries: list[StreamingQuery]) -> bool:
     """Wait a moment; whether a query still runs. Raises a failed query's error."""
     return any([not query.awaitTermination(_POLL_S) for query in queries])  # noqa: C419
-
-
-def _report(
-    monitor: LakeMonitor, queries: Mapping[str, StreamingQuery], *, at_end: bool = False
-) -> None:
-    for name, query in queries.items():
-        monitor.update(name, query)
-    monitor.look(now=at_end)
 
 
 class _DayClock:
@@ -149,7 +142,7 @@ class _DayClock:
             self.pause.release()
 
 
-def check_schema(name: str) -> str:
+def check_schema(name: str) -> None:
     """Check the name of a schema, before Spark starts.
 
     Raises:
@@ -157,7 +150,6 @@ def check_schema(name: str) -> str:
     """
     if not re.fullmatch(rf"{_SCHEMA_NAME}(\.{_SCHEMA_NAME})?", name):
         raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
-    return name
 
 
 def register(spark: SparkSession, root: str, schema: str) -> None:

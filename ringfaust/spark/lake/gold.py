@@ -13,17 +13,17 @@ about that message and later ones, and all lines after the closing, then say as 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.core.model import COUNTS, HELD_STATES
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.spark.lake import minutes
-from ringfaust.spark.lake.store import GOLD, GoldQueries, LakeProgress
-from ringfaust.spark.lake.tables import DELETIONS, QUEUE_COUNTS, TABLES
-from ringfaust.spark.lake.views import ENDED_ON, TableName, closing_of, with_lives
+from ringfaust.spark.lake.store import GOLD, LakeProgress, append_gold
+from ringfaust.spark.lake.tables import DELETIONS, QUEUE_COUNTS, TABLES, last_closing, sql_name
+from ringfaust.spark.lake.views import ENDED_ON, TableName, closing_of, select_list, with_lives
 from ringfaust.spark.lines import REFUSAL
 
 CLOSING_DELAY = timedelta(minutes=10)
@@ -46,9 +46,12 @@ def catch_up(spark: SparkSession, root: str, batch: int, lines: DataFrame | None
     progress = LakeProgress(spark, root, GOLD)
     _finish_closing(spark, root, progress)
     for number in range(progress.batch + 1, batch + 1):
-        with closing(GoldQueries(spark, root)) as queries:
-            queries.define_lines(number, lines if number == batch else None)
-            progress.complete(number, _process(queries, number, progress.note))
+        found = lines if number == batch else None
+        if found is None:
+            of_batch = f"{sql_name(root, 'transitions')} WHERE batch = {number}"
+            found = spark.sql(f"SELECT * FROM {of_batch}")
+        found.createOrReplaceTempView("lines")
+        progress.complete(number, _process(spark, root, number, progress.note))
 
 
 def close_by_clock(spark: SparkSession, root: str, now: datetime) -> bool:
@@ -73,7 +76,7 @@ def _finish_closing(spark: SparkSession, root: str, progress: LakeProgress) -> N
     """Do a closing by the clock that has begun."""
     if progress.note.endswith(_CLOSING):
         batch = progress.batch
-        close(GoldQueries(spark, root), batch)
+        close(spark, root, batch)
         progress.complete(batch, _day(progress.note) + _CLOSED)
 
 
@@ -82,22 +85,22 @@ def _day(note: str) -> str:
     return note.removesuffix(_CLOSING).removesuffix(_CLOSED)
 
 
-def _process(queries: GoldQueries, batch: int, note: str) -> str:
+def _process(spark: SparkSession, root: str, batch: int, note: str) -> str:
     """Process a batch. Takes gold's note before it, and returns the one after it."""
-    found = minutes.write(queries, batch)
+    found = minutes.write(spark, root, batch)
     if found is None:
         return note
     first_day, last_day, deletions = found
     if deletions:
         deleted = f"SELECT {', '.join(DELETIONS.schema.names)} FROM lines WHERE event = 'deleted'"
-        queries.append(deleted, DELETIONS, batch)
+        append_gold(spark, root, deleted, DELETIONS, batch)
     day = _day(note)
     if day >= last_day:  # a partition that lags does not take the day back
         return note
     # A day that the clock has closed is not closed again by the first lines of a later one.
     begun = first_day if note.endswith(_CLOSED) else day or first_day
     if begun != last_day:
-        close(queries, batch)
+        close(spark, root, batch)
     return last_day
 
 
@@ -119,30 +122,31 @@ def closings(found: Mapping[str, int], complete: int) -> Mapping[str, int]:
     return {**found, "deliveries": max(messages, found["deliveries"])}
 
 
-def close(queries: GoldQueries, batch: int) -> None:
+def close(spark: SparkSession, root: str, batch: int) -> None:
     """Bring messages and deliveries up to a batch, and keep the counts.
 
     The batch's deletions are stored.
     """
-    closed = closings({table: queries.last_closing(table) for table in ENDED_ON}, batch - 1)
+    closed = closings({table: last_closing(spark, root, table) for table in ENDED_ON}, batch - 1)
     for table, ended_on in ENDED_ON.items():
         after = closed[table]
         if after < batch:
-            rows = closing_of(table, queries.name_of, after, batch)
-            queries.append(rows, TABLES[table], batch, replace=f"{ended_on} IS NULL")
-    write_counts(queries, batch)
+            rows = closing_of(table, partial(sql_name, root), after, batch)
+            open_rows = f"{ended_on} IS NULL"
+            append_gold(spark, root, rows, TABLES[table], batch, replace=open_rows)
+    write_counts(spark, root, batch)
 
 
-def write_counts(queries: GoldQueries, batch: int) -> None:
+def write_counts(spark: SparkSession, root: str, batch: int) -> None:
     """Write the counts at a closing, unless they are there.
 
     `messages` is closed up to the batch.
     """
-    after = queries.last_closing(QUEUE_COUNTS.name)
-    if after < 0 and queries.rows(f"SELECT min(batch) FROM {queries.name_of('transitions')}")[0][0]:
+    after, name_of = last_closing(spark, root, QUEUE_COUNTS.name), partial(sql_name, root)
+    if after < 0 and spark.sql(f"SELECT min(batch) FROM {name_of('transitions')}").collect()[0][0]:
         return  # a lake of an older version, whose first lines a retention has deleted
     if after < batch:
-        queries.append(_counts(queries.name_of, after, batch), QUEUE_COUNTS, batch)
+        append_gold(spark, root, _counts(name_of, after, batch), QUEUE_COUNTS, batch)
 
 
 def _counts(name_of: TableName, after: int, upto: int) -> str:
@@ -155,7 +159,7 @@ def _counts(name_of: TableName, after: int, upto: int) -> str:
     rows = (_earlier(name_of, after), _messages(name_of, since), _refused(name_of, lines))
     sums = {name: f"CAST(sum(c.{name}) AS BIGINT)" for name in _SUMMED}
     sums["added"] = " + ".join(sums[name] for name in (*HELD_STATES, *EXIT_EVENTS))
-    counts = ", ".join(f"{sums[name]} AS {name}" for name in COUNTS)
+    counts = select_list({name: sums[name] for name in COUNTS})
     keys = ", ".join(f"c.{name}" for name in _KEY)
     return f"""
 WITH ends AS (
@@ -201,5 +205,5 @@ def _refused(name_of: TableName, lines: str) -> str:
 def _row(table: str, values: dict[str, str]) -> str:
     """Rows to be added up, with these values beside the key."""
     values = {**{name: f"t.{name}" for name in _KEY}, **values}
-    columns = ", ".join(f"{values.get(name, _NOTHING)} AS {name}" for name in _ROW)
+    columns = select_list({name: values.get(name, _NOTHING) for name in _ROW})
     return f"SELECT {columns} FROM {table}"

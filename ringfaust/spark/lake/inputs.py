@@ -17,13 +17,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import existing_partitions
-from ringfaust.spark.files import (
-    HadoopFolder,
-    committed_offsets,
-    initial_offsets,
-    last_planned,
-    planned_offsets,
-)
+from ringfaust.spark import files
 from ringfaust.spark.lake.store import LakeError, LakeProgress
 from ringfaust.spark.lake.tables import read
 
@@ -50,7 +44,7 @@ def _following(found: list[str]) -> str:
 
 
 def _has_begun(spark: SparkSession, root: str, name: str) -> bool:
-    is_there = HadoopFolder(spark, checkpoint(root, name)).exists()
+    is_there = files.HadoopFolder(spark, checkpoint(root, name)).exists()
     return is_there or LakeProgress(spark, root, name).batch >= 0
 
 
@@ -72,10 +66,8 @@ def continued(
     """
     found = names(spark, root)
     last = checkpoint(root, found[-1])
-    planned = last_planned(spark, last)
-    begun = initial_offsets(spark, last)
-    if planned is not None:
-        begun = planned_offsets(spark, last, planned)
+    planned = files.planned_offsets(spark, last, files.last_planned(spark, last))
+    begun = planned or files.initial_offsets(spark, last)
     if begun.keys() == set(topics):
         return found[-1], {}
     done: dict[str, dict[str, int]] = {}
@@ -99,10 +91,10 @@ def continued(
 def _in_bronze(spark: SparkSession, root: str, name: str) -> dict[str, dict[str, int]]:
     """By topic and partition, up to which offset bronze has what the stream has read."""
     folder = checkpoint(root, name)
-    found = initial_offsets(spark, folder) | committed_offsets(spark, folder)
+    found = files.initial_offsets(spark, folder) | files.committed_offsets(spark, folder)
     # The last batch may be in bronze without Spark's commit.
     rows = read(spark, root, "bronze").where(
-        F.col("topic").isin(*found) & (F.col("batch") == last_planned(spark, folder))
+        F.col("topic").isin(*found) & (F.col("batch") == files.last_planned(spark, folder))
     )
     ends = rows.groupBy("topic", "partition").agg(F.max("offset") + 1)
     for topic, partition, end in ends.collect():

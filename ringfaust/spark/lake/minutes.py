@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import UTC, datetime
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.protocol.lifecycle import ENDED
-from ringfaust.spark.lake.store import ALL, GoldQueries
-from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED
-from ringfaust.spark.lake.views import COUNTED
+from ringfaust.spark.frames import kept
+from ringfaust.spark.lake.store import ALL, append_gold
+from ringfaust.spark.lake.tables import QUEUE_MINUTES, QUEUES, SCHEDULED, path, sql_name
+from ringfaust.spark.lake.views import COUNTED, select_list
 from ringfaust.spark.lines import REFUSAL, STATE_AFTER
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
@@ -50,8 +55,8 @@ message, and `followed` corrects it.
 """
 
 
-def write(queries: GoldQueries, batch: int) -> tuple[str, str, int] | None:
-    """Append the batch to `queue_minutes`, and replace `queues`.
+def write(spark: SparkSession, root: str, batch: int) -> tuple[str, str, int] | None:
+    """Append the batch to `queue_minutes`, and replace `queues`. Its transitions are `lines`.
 
     A minute has a row for each batch with lines of it. The view `queue_minutes_now` adds them up.
 
@@ -59,23 +64,35 @@ def write(queries: GoldQueries, batch: int) -> tuple[str, str, int] | None:
         The first and the last day of the lines about queues, as YYYY-MM-DD, and how many of them
         delete a queue; None if there are no such lines.
     """
-    queries.keep("counted", _counted())
-    first_ms, last_ms, deletions, schedulings = queries.rows(
-        "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings) FROM counted"
-    )[0]
-    if first_ms is None:
-        return None
-    follows = bool(schedulings) or queries.has_files("scheduled")
-    if follows:
-        queries.keep("followed", _followed(queries))
-    counted = _corrected() if follows else "SELECT * FROM counted"
-    queries.append(_with_depths(queries, counted), QUEUE_MINUTES, batch)
-    # Not from the rows of queue_minutes: they depend on `queues`, and replacing it makes Spark
-    # compute them again.
-    queries.append(_depths(queries, counted), QUEUES, batch, replace=ALL)
-    if follows:  # last: it replaces what the above depends on
-        _write_scheduled(queries, batch)
+    with ExitStack() as stack:
+        _keep(stack, spark, "counted", _counted())
+        first_ms, last_ms, deletions, schedulings = spark.sql(
+            "SELECT min(minute_ms), max(minute_ms), sum(deletions), sum(schedulings) FROM counted"
+        ).collect()[0]
+        if first_ms is None:
+            return None
+        follows = bool(schedulings) or _has_files(spark, root, "scheduled")
+        if follows:
+            _keep(stack, spark, "followed", _followed(root))
+        counted = _corrected() if follows else "SELECT *, 0 AS moved FROM counted"
+        append_gold(spark, root, _with_depths(root, counted), QUEUE_MINUTES, batch)
+        # Not from the rows of queue_minutes: they depend on `queues`, and replacing it makes Spark
+        # compute them again.
+        append_gold(spark, root, _depths(root, counted), QUEUES, batch, replace=ALL)
+        if follows:  # last: it replaces what the above depends on
+            append_gold(spark, root, _waiting(root), SCHEDULED, batch, replace=ALL)
     return _day(first_ms), _day(last_ms), deletions
+
+
+def _keep(stack: ExitStack, spark: SparkSession, name: str, query: str) -> None:
+    """Let queries refer to this query by a name, and compute it only once."""
+    stack.enter_context(kept(spark.sql(query))).createOrReplaceTempView(name)
+
+
+def _has_files(spark: SparkSession, root: str, table: str) -> bool:
+    """Whether a table has rows. It is known to Delta, unlike their number."""
+    about = DeltaTable.forPath(spark, path(root, table)).detail()
+    return bool(about.select("numFiles").collect()[0][0])
 
 
 def _day(minute_ms: int) -> str:
@@ -98,9 +115,8 @@ def _counted() -> str:
         signed = " + ".join(f"CASE WHEN {term} THEN {sign} ELSE 0 END" for sign, term in terms)
         counts[f"{depth}_change"] = f"CAST(sum({signed}) AS BIGINT)"
     counts["batch"] = "max(batch)"  # Spark would compile a literal again for each batch
-    columns = ", ".join(f"{value} AS {name}" for name, value in counts.items())
     return f"""
-SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {columns} FROM lines
+SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {select_list(counts)} FROM lines
 WHERE queue IS NOT NULL AND queue <> '' AND time_ms IS NOT NULL
   AND NOT ({REFUSAL})
 GROUP BY partition, queue, {_MINUTE_OF}"""
@@ -115,42 +131,38 @@ SELECT c.*, coalesce(m.moved, 0) AS moved FROM counted c LEFT JOIN (
 ) m ON c.partition = m.partition AND c.queue = m.queue AND c.minute_ms = m.minute_ms"""
 
 
-def _changes(counted: str) -> dict[str, str]:
-    """By depth, its change in a minute."""
-    moved = "c.moved" if "moved" in counted else "0"
-    return {
-        "ready": f"c.ready_change + {moved}",
-        "delivering": "c.delivering_change",
-        "scheduled": f"c.scheduled_change - {moved}",
-    }
+_CHANGED = {
+    "ready": "c.ready_change + c.moved",
+    "delivering": "c.delivering_change",
+    "scheduled": "c.scheduled_change - c.moved",
+}
+"""By depth, its change in a minute: `moved` scheduled messages have left, not ready ones."""
 
 
-def _with_depths(queries: GoldQueries, counted: str) -> str:
+def _with_depths(root: str, counted: str) -> str:
     """The columns of `queue_minutes`, with the depths at the end of each minute."""
-    change = _changes(counted)
     so_far = "OVER (PARTITION BY c.partition, c.queue ORDER BY c.minute_ms)"
     columns = {name: f"c.{name}" for name in QUEUE_MINUTES.schema.names}
     columns |= {
-        name: f"CAST(coalesce(q.{name}, 0) + sum({change[name]}) {so_far} AS BIGINT)"
+        name: f"CAST(coalesce(q.{name}, 0) + sum({_CHANGED[name]}) {so_far} AS BIGINT)"
         for name in HELD_STATES
     }
     columns["minute"] = "timestamp_millis(c.minute_ms)"
     columns["date"] = f"DATE '1970-01-01' + CAST(floor(c.minute_ms / {_DAY_MS}) AS INT)"
-    selected = ", ".join(f"{value} AS {name}" for name, value in columns.items())
     return f"""
-SELECT {selected} FROM ({counted}) c
-LEFT JOIN {queries.name_of("queues")} q
+SELECT {select_list(columns)} FROM ({counted}) c
+LEFT JOIN {sql_name(root, "queues")} q
 ON c.partition = q.partition AND c.queue = q.queue"""
 
 
-def _depths(queries: GoldQueries, counted: str) -> str:
+def _depths(root: str, counted: str) -> str:
     """The current depths of all queues."""
-    sums = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in HELD_STATES)
-    changes = ", ".join(f"{value} AS {name}" for name, value in _changes(counted).items())
+    sums = select_list({name: f"CAST(sum({name}) AS BIGINT)" for name in HELD_STATES})
+    changes = select_list(_CHANGED)
     return f"""
 SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS batch FROM (
     SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch
-    FROM {queries.name_of("queues")}
+    FROM {sql_name(root, "queues")}
     UNION ALL
     SELECT c.partition, c.queue, {changes}, timestamp_millis(c.minute_ms) AS last_minute, c.batch
     FROM ({counted}) c
@@ -161,7 +173,7 @@ SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS 
 # An exit line does not say whether its message did.
 
 
-def _followed(queries: GoldQueries) -> str:
+def _followed(root: str) -> str:
     """The batch's lines about messages that were scheduled before it, or are scheduled in it.
 
     Each has the message's state after it (`state`) and before (`was`). Sequence numbers need no
@@ -177,7 +189,7 @@ SELECT l.*, coalesce(lag(l.state) {of_message}, k.waited) AS was,
        lead(l.state) {of_message} IS NULL AS is_last
 FROM {lines} l JOIN (
     SELECT {_SCHEDULED_KEY}, max(waited) AS waited FROM (
-        SELECT {_SCHEDULED_KEY}, 'scheduled' AS waited FROM {queries.name_of("scheduled")}
+        SELECT {_SCHEDULED_KEY}, 'scheduled' AS waited FROM {sql_name(root, "scheduled")}
         UNION ALL
         SELECT {_SCHEDULED_KEY}, CAST(NULL AS STRING) FROM {lines} b WHERE b.state = 'scheduled'
     ) each GROUP BY {_SCHEDULED_KEY}
@@ -185,14 +197,13 @@ FROM {lines} l JOIN (
 WHERE l.state IS NOT NULL"""
 
 
-def _write_scheduled(queries: GoldQueries, batch: int) -> None:
-    """Replace the table `scheduled` by the messages that are scheduled after the batch."""
-    waiting = f"""
-SELECT {_SCHEDULED_KEY} FROM {queries.name_of("scheduled")} b
+def _waiting(root: str) -> str:
+    """The messages that are scheduled after the batch: the table `scheduled`."""
+    return f"""
+SELECT {_SCHEDULED_KEY} FROM {sql_name(root, "scheduled")} b
 WHERE NOT EXISTS (SELECT 1 FROM followed f WHERE {_same("f", "b")})
 UNION ALL
 SELECT {_SCHEDULED_KEY} FROM followed WHERE is_last AND state = 'scheduled'"""
-    queries.append(waiting, SCHEDULED, batch, replace=ALL)
 
 
 def _same(one: str, other: str) -> str:

@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
@@ -53,15 +53,18 @@ class LakeMonitor:
         self._unread: dict[str, int] | None = None
         self._reasons: set[str] = set()
         self._next_look = self._next_retention = time.monotonic()
-        self._metrics = _Metrics(worker, port) if port is not None else None
+        self._metrics = _Metrics()
+        if port is not None:
+            remedy = "Choose another --metrics-port, or web.bind"
+            serve(self._metrics.registry, worker.web, port, remedy)
 
-    def update(self, stream: str, query: StreamingQuery) -> None:
-        """Take over the batches of a stream that Spark has reported."""
-        for progress in query.recentProgress:
-            report = json.loads(progress.json)
-            if report["batchId"] > self._last.get(stream, -1):
-                self._last[stream] = report["batchId"]
-                self._add(stream, report)
+    def update(self, queries: Mapping[str, StreamingQuery]) -> None:
+        """Take over the batches that Spark has reported. The queries are by stream."""
+        for stream, query in queries.items():
+            for report in (json.loads(progress.json) for progress in query.recentProgress):
+                if report["batchId"] > self._last.get(stream, -1):
+                    self._last[stream] = report["batchId"]
+                    self._add(stream, report)
 
     def look(self, *, now: bool = False) -> None:
         """Commit offsets and measure the lag, if it is time or `now`. Brokers may be away."""
@@ -69,13 +72,10 @@ class LakeMonitor:
             return
         self._next_look = time.monotonic() + _LOOK_S
         self._commit()
-        found = self._ask(
-            "the ends of the topics",
-            lambda: unread(self._worker.brokers(), self._topics, self._read),
-        )
+        answer = unread(self._worker.brokers(), self._topics, self._read)
+        found = self._ask("the ends of the topics", answer)
         if found is not None:
             self._unread = found
-        if self._metrics is not None and found is not None:
             for topic, records in found.items():
                 self._metrics.lag.labels(topic).set(records)
         if time.monotonic() >= self._next_retention:
@@ -107,8 +107,7 @@ class LakeMonitor:
             return
         self._batches += 1
         self._records[stream] += records
-        if self._metrics is not None:
-            self._metrics.add(stream, records, seconds)
+        self._metrics.add(stream, records, seconds)
         if sys.stderr.isatty():
             said = f"{stream}: batch {report['batchId']}, {records:,} records, {seconds:.1f} s"
             print(said, file=sys.stderr)
@@ -127,13 +126,13 @@ class LakeMonitor:
             await commit_group_offsets(client, group, offsets)
             return True
 
-        if self._ask(f"the offsets of group {group}", commit):
+        if self._ask(f"the offsets of group {group}", commit()):
             self._committed = offsets
 
-    def _ask(self, about: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+    def _ask(self, about: str, answer: Coroutine[Any, Any, T]) -> T | None:
         """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
         try:
-            return asyncio.run(ask())
+            return asyncio.run(answer)
         except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:
@@ -142,17 +141,13 @@ class LakeMonitor:
             return None
 
     def _look_at_retention(self) -> None:
-        found = self._ask(
-            "the retention of the topics",
-            lambda: time_left(self._worker.brokers(), self._topics, self._read),
-        )
+        answer = time_left(self._worker.brokers(), self._topics, self._read)
+        found = self._ask("the retention of the topics", answer)
         if found is None:
             return
-        if self._metrics is not None:
-            self._metrics.left.clear()  # topics of which everything is read have no value
+        self._metrics.left.clear()  # topics of which everything is read have no value
         for topic, left in found.items():
-            if self._metrics is not None:
-                self._metrics.left.labels(topic).set(left.left_s)
+            self._metrics.left.labels(topic).set(left.left_s)
             if left.is_short:
                 log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
 
@@ -160,8 +155,8 @@ class LakeMonitor:
 class _Metrics:
     """The metrics of the driver."""
 
-    def __init__(self, worker: WorkerConfig, port: int) -> None:
-        registry = CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
         self._counters = {
             name: Counter(f"ringfaust_lake_{name}", text, ["stream"], registry=registry)
             for name, text in {
@@ -182,7 +177,6 @@ class _Metrics:
                 ),
             )
         )
-        serve(registry, worker.web, port, "Choose another --metrics-port, or web.bind")
 
     def add(self, stream: str, records: int, seconds: float) -> None:
         self._counters["batches"].labels(stream).inc()

@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol import headers as h
+from ringfaust.spark.frames import kept
 from ringfaust.spark.kafka import without_attributes
-from ringfaust.spark.lake.store import LakeProgress, append, kept
+from ringfaust.spark.lake.store import LakeProgress, append
 from ringfaust.spark.lake.tables import BRONZE, QUARANTINE, RECORDS, TRANSITIONS, read
 from ringfaust.spark.lines import read_lines
 
@@ -80,11 +81,7 @@ def _why_bad() -> Column:
 
 
 def write_records(
-    spark: SparkSession,
-    root: str,
-    topics: dict[str, str],
-    batch: int,
-    bronze: DataFrame | None = None,
+    root: str, topics: dict[str, str], spark: SparkSession, batch: int, bronze: DataFrame | None
 ) -> None:
     """Write a batch's records, their headers as columns, and quarantine, unless they are there.
 

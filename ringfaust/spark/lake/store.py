@@ -7,12 +7,7 @@ that is repeated after a crash changes nothing in tables that already have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from datetime import date
-from functools import partial
-from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -22,16 +17,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import comments
-from ringfaust.spark.lake.tables import (
-    BRONZE,
-    MESSAGES,
-    TABLES,
-    LakeTable,
-    last_closing,
-    path,
-    read,
-    sql_name,
-)
+from ringfaust.spark.lake.tables import BRONZE, MESSAGES, TABLES, LakeTable, path
 
 log = logging.getLogger(__name__)
 
@@ -111,24 +97,8 @@ def application_of(spark: SparkSession, root: str) -> str | None:
     return str(detail.select("properties").collect()[0][0].get(_APPLICATION, ""))
 
 
-@contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Compute rows only once for several queries. What does not fit into memory goes to disk."""
-    rows.persist()
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
-
-
 def append(
-    rows: DataFrame,
-    root: str,
-    table: LakeTable,
-    stream: str,
-    batch: int,
-    *,
-    replace: str | None = None,
+    rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int, *, replace: str = ""
 ) -> None:
     """Append a batch's rows to a table, once.
 
@@ -140,12 +110,12 @@ def append(
     """
     writer = (
         rows.write.format("delta")
-        .mode("append" if replace is None else "overwrite")
+        .mode("overwrite" if replace else "append")
         .option("mergeSchema", "true")
         .option("txnAppId", f"ringfaust.lake/{stream}")
         .option("txnVersion", batch)
     )
-    if replace is not None:
+    if replace:
         writer = writer.option("replaceWhere", replace)
     again = Retrying(
         retry=retry_if_exception(_is_conflict),
@@ -162,23 +132,13 @@ def _is_conflict(error: BaseException) -> bool:
     return isinstance(error, SPARK_ERRORS) and _CONFLICT in str(error)
 
 
-def compact(
-    spark: SparkSession,
-    root: str,
-    table: LakeTable,
-    before: date | None = None,
-    since: date | None = None,
-) -> None:
-    """Combine the small files of a table's days. Readers and streams see the same rows.
+def compact(spark: SparkSession, root: str, table: LakeTable, where: str | None = None) -> None:
+    """Combine the small files of a table, or of its days for which a condition holds.
 
-    If they are given, only the days before `before` or since `since` are combined.
+    Readers and streams see the same rows.
     """
     optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
-    if before is not None:
-        optimize = optimize.where(f"{table.day} < DATE '{before}'")
-    if since is not None:
-        optimize = optimize.where(f"{table.day} >= DATE '{since}'")
-    optimize.executeCompaction()
+    (optimize.where(where) if where else optimize).executeCompaction()
 
 
 class LakeProgress:
@@ -203,45 +163,9 @@ class LakeProgress:
                 self._folder.delete(str(old))
 
 
-class GoldQueries:
-    """Runs gold's queries of one batch. Spark's executors do their work."""
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self._spark, self._root = spark, root
-        self._kept = ExitStack()
-        self.name_of = partial(sql_name, root)
-        self.last_closing = partial(last_closing, spark, root)
-
-    def has_files(self, table: str) -> bool:
-        """Whether a table has rows. It is known to Delta, unlike their number."""
-        about = DeltaTable.forPath(self._spark, path(self._root, table)).detail()
-        return bool(about.select("numFiles").collect()[0][0])
-
-    def define_lines(self, batch: int, lines: DataFrame | None) -> None:
-        """Let queries refer to a batch's transitions as `lines`: these, or those in the table."""
-        if lines is None:
-            lines = read(self._spark, self._root, "transitions").where(f"batch = {batch}")
-        lines.createOrReplaceTempView("lines")
-
-    def keep(self, name: str, query: str) -> None:
-        """Let queries refer to this query by a name, and compute it only once."""
-        rows = self._kept.enter_context(kept(self._spark.sql(query)))
-        rows.createOrReplaceTempView(name)
-
-    def rows(self, query: str) -> Sequence[Sequence[Any]]:
-        """The rows of a small result."""
-        return self._spark.sql(query).collect()
-
-    def append(
-        self, query: str, table: LakeTable, batch: int, *, replace: str | None = None
-    ) -> None:
-        """Append rows, unless the table has the batch already.
-
-        `replace` is a condition: the same commit removes existing rows for which it holds.
-        """
-        rows = self._spark.sql(query).select(table.schema.names)
-        append(rows, self._root, table, GOLD, batch, replace=replace)
-
-    def close(self) -> None:
-        """Forget what was kept."""
-        self._kept.close()
+def append_gold(
+    spark: SparkSession, root: str, query: str, table: LakeTable, batch: int, *, replace: str = ""
+) -> None:
+    """Append the rows of a query to a table of gold; as `append`."""
+    rows = spark.sql(query).select(table.schema.names)
+    append(rows, root, table, GOLD, batch, replace=replace)

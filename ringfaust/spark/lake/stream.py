@@ -20,17 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ringfaust.config import WorkerConfig
 from ringfaust.protocol.records import Role
 from ringfaust.spark.files import HadoopFolder, committed_offsets, last_planned
+from ringfaust.spark.frames import kept
 from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, inputs, silver
 from ringfaust.spark.lake.inputs import checkpoint
-from ringfaust.spark.lake.store import (
-    LakeError,
-    LakeProgress,
-    append,
-    compact,
-    create_tables,
-    kept,
-)
+from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
 from ringfaust.spark.session import set_unless_given
 from ringfaust.spark.topic_ids import ReadTopicIds
@@ -75,28 +69,18 @@ class LakeStream:
 
 
 def streams(
-    root: str,
-    worker: WorkerConfig,
-    read_by_workers: Collection[str] = (),
-    *,
-    with_gold: bool = True,
+    root: str, worker: WorkerConfig, read_by_workers: Collection[str] = ()
 ) -> list[LakeStream]:
-    """The streams of an application: events, outputs and, if there are topics for it, inputs.
-
-    Without `with_gold` a later run writes the gold tables.
-    """
+    """The streams of an application: events, outputs and, if there are topics for it, inputs."""
     events = worker.topic(Role.EVENTS)
     outputs = {str(role): worker.topic(role) for role in OUTPUTS}
 
     def refine_events(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
         with silver.written_transitions(spark, root, events, batch, bronze) as lines:
-            if with_gold:
-                gold.catch_up(spark, root, batch, lines)
+            gold.catch_up(spark, root, batch, lines)
 
-    def refine_outputs(spark: SparkSession, batch: int, bronze: DataFrame | None) -> None:
-        silver.write_records(spark, root, outputs, batch, bronze)
-
-    appended = ("bronze", "transitions", *(("queue_minutes",) if with_gold else ()))
+    refine_outputs = partial(silver.write_records, root, outputs)
+    appended = ("bronze", "transitions", "queue_minutes")
     found = [
         LakeStream(silver.EVENTS_STREAM, (events,), 2_500, refine_events, appended),
         LakeStream(
@@ -149,7 +133,7 @@ def start(
     def write_batch(rows: DataFrame, batch: int) -> None:
         bronze = _bronze(rows, batch)
         # Bronze may have a batch that is repeated: then it need not be in Kafka any more.
-        is_new = planned is None or batch > planned
+        is_new = batch > planned
         with pause or nullcontext(), kept(bronze) if is_new and stream.tables else nullcontext():
             append(bronze, root, BRONZE, stream.name, batch)
             stream.refine(rows.sparkSession, batch, bronze if is_new else None)
@@ -175,8 +159,8 @@ def _compact(spark: SparkSession, root: str, stream: LakeStream, batch: int) -> 
         F.col("topic").isin(*stream.topics) & (F.col("batch") == batch)
     )
     last = written.agg(F.max("date")).collect()[0][0]
-    for table in stream.tables:
-        compact(spark, root, TABLES[table], since=last)
+    for table in map(TABLES.__getitem__, stream.tables):
+        compact(spark, root, table, f"{table.day} >= DATE '{last}'" if last else None)
 
 
 def _names(spark: SparkSession, root: str) -> list[str]:

@@ -12,30 +12,17 @@ from functools import partial
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from ringfaust.core.model import COUNTS
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.lake.views import COUNTED, ENDED_ON, VIEWS, view
 from ringfaust.spark.lines import LINE
 
-_LONG, _INT, _TEXT, _BYTES = LongType(), IntegerType(), StringType(), BinaryType()
-_TIME, _DATE, _TRUTH = TimestampType(), DateType(), BooleanType()
+_LONG, _INT, _TEXT, _BYTES = T.LongType(), T.IntegerType(), T.StringType(), T.BinaryType()
+_TIME, _DATE, _TRUTH = T.TimestampType(), T.DateType(), T.BooleanType()
 
-HEADERS = ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))
+HEADERS = T.ArrayType(T.StructType([T.StructField("key", _TEXT), T.StructField("value", _BYTES)]))
 """As Spark's Kafka source returns them."""
 
 
@@ -45,7 +32,7 @@ class LakeTable:
 
     name: str
     path: str
-    schema: StructType
+    schema: T.StructType
     partitioned_by: tuple[str, ...] = ()
     skip_by: tuple[str, ...] = ()
     """Columns whose bounds are stored for each file, so that readers can skip files."""
@@ -58,9 +45,10 @@ class LakeTable:
         return self.partitioned_by[-1] if self.partitioned_by else None
 
 
-def columns(*groups: tuple[DataType, str]) -> StructType:
+def columns(*groups: tuple[T.DataType, str]) -> T.StructType:
     """Columns from pairs of a type and names separated by spaces; all may be null."""
-    return StructType([StructField(name, kind) for kind, names in groups for name in names.split()])
+    pairs = ((name, kind) for kind, names in groups for name in names.split())
+    return T.StructType([T.StructField(*pair) for pair in pairs])
 
 
 _RECORD = ((_TEXT, "topic"), (_INT, "partition"), (_LONG, "offset"), (_TIME, "timestamp"))
@@ -81,7 +69,7 @@ BRONZE = LakeTable(
 TRANSITIONS = LakeTable(
     "transitions",
     "silver/transitions",
-    StructType(
+    T.StructType(
         [
             *columns(
                 (_INT, "partition"), (_LONG, "offset"), (_TIME, "timestamp"), (_INT, "line"),
@@ -117,7 +105,7 @@ RECORDS = LakeTable(
         (_INT, "ring_size ready"),
         (_LONG, "time_ms age_ms"),
         (_TEXT, "text position"),
-        (MapType(_TEXT, _BYTES), "extra"),
+        (T.MapType(_TEXT, _BYTES), "extra"),
         (_BYTES, "key value"),
         (HEADERS, "headers"),
         *_BATCH_AND_DATE,
@@ -144,7 +132,7 @@ MESSAGES = LakeTable(
         (_LONG, "size_bytes added_step enqueued_ms due_ms expires_at_ms"),
         (_LONG, "first_dispatched_ms last_dispatched_ms last_delivery"),
         (_INT, "attempts handovers"),
-        (ArrayType(_TEXT), "consumers"),
+        (T.ArrayType(_TEXT), "consumers"),
         (_TEXT, "state fate reason cause consumer text to"),
         (_LONG, "age_ms ended_ms ended_step last_offset"),
         (_INT, "last_line"),

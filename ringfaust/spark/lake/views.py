@@ -138,7 +138,7 @@ def view(name: str, name_of: TableName, since: Mapping[str, str], dialect: Diale
     if not times:
         return query
     timestamps = {at: dialect.timestamp.format(ms=ms) for at, ms in times.items()}
-    return f"SELECT v.*, {_columns(timestamps)} FROM ({query}) v"
+    return f"SELECT v.*, {select_list(timestamps)} FROM ({query}) v"
 
 
 def _view(
@@ -160,7 +160,7 @@ def _view(
 
 def _with_ended(name_of: TableName, table: str, rows: str) -> str:
     """The ended rows of a table, and these."""
-    columns = _columns({name: f"t.{name}" for name in COLUMNS[table]})
+    columns = select_list({name: f"t.{name}" for name in COLUMNS[table]})
     ended = f"SELECT {columns} FROM {name_of(table)} t WHERE t.{ENDED_ON[table]} IS NOT NULL"
     return f"{ended} UNION ALL {rows}"
 
@@ -182,7 +182,8 @@ FROM ({lines}) t LEFT JOIN (
    AND t.step > d.begins AND (d.ends IS NULL OR t.step <= d.ends)"""
 
 
-def _columns(values: Mapping[str, str]) -> str:
+def select_list(values: Mapping[str, str]) -> str:
+    """SQL: the values as columns with these names."""
     return ", ".join(f"{value} AS {name}" for name, value in values.items())
 
 
@@ -203,11 +204,11 @@ def _messages(name_of: TableName, where: str, upto: int | None, array: str) -> s
         "batch": _batch(upto),
     }
     return f"""
-SELECT {_columns(kept)} FROM (
-    SELECT {_columns({n: f"c.{n}" for n in _MESSAGE_KEY} | combined)} FROM (
-        SELECT {_columns(open_)} FROM {name_of("messages")} m WHERE m.ended_date IS NULL
+SELECT {select_list(kept)} FROM (
+    SELECT {select_list({n: f"c.{n}" for n in _MESSAGE_KEY} | combined)} FROM (
+        SELECT {select_list(open_)} FROM {name_of("messages")} m WHERE m.ended_date IS NULL
         UNION ALL
-        SELECT {_columns(key | _MESSAGE).format(array=array)} FROM (
+        SELECT {select_list(key | _MESSAGE).format(array=array)} FROM (
             SELECT n.*, n.offset * {_RECORD_LINES} + n.line AS place, {STATE_AFTER} AS state
             FROM ({_lines(name_of, f"{where} AND sequence IS NOT NULL")}) n
         ) l WHERE l.state IS NOT NULL
@@ -224,14 +225,14 @@ def _deliveries(name_of: TableName, where: str, upto: int | None, messages: str)
     kept |= {"held_ms": "g.settled_ms - g.handed_ms", "batch": _batch(upto)}
     about = f"{where} AND ({_DISPATCHED} OR {_SETTLES})"
     return f"""
-SELECT {_columns(kept)} FROM (
-    SELECT {_columns({n: f"c.{n}" for n in _DELIVERY_KEY} | combined)} FROM (
-        SELECT {_columns({n: f"d.{n}" for n in every})} FROM {name_of("deliveries")} d
+SELECT {select_list(kept)} FROM (
+    SELECT {select_list({n: f"c.{n}" for n in _DELIVERY_KEY} | combined)} FROM (
+        SELECT {select_list({n: f"d.{n}" for n in every})} FROM {name_of("deliveries")} d
         WHERE d.settled_date IS NULL
         UNION ALL
-        SELECT {_columns(key | _DELIVERY)} FROM ({_lines(name_of, about)}) l
+        SELECT {select_list(key | _DELIVERY)} FROM ({_lines(name_of, about)}) l
         UNION ALL
-        SELECT {_columns(unnamed)} FROM ({messages}) m
+        SELECT {select_list(unnamed)} FROM ({messages}) m
         WHERE {_ENDS_UNNAMED} AND m.last_delivery IS NOT NULL
     ) c GROUP BY {", ".join(f"c.{name}" for name in reversed(_DELIVERY_KEY))}
 ) g"""
@@ -250,7 +251,7 @@ def _queue_minutes(name_of: TableName) -> tuple[str, Sequence[str]]:
     columns |= {"batch": "max(m.batch)", "date": "m.date"}
     grouped = ", ".join(f"m.{name}" for name in key)
     rows = f"FROM {name_of('queue_minutes')} m GROUP BY {grouped}"
-    return f"SELECT {_columns(columns)} {rows}", ()
+    return f"SELECT {select_list(columns)} {rows}", ()
 
 
 def _evictions(name_of: TableName) -> tuple[str, Sequence[str]]:
@@ -259,4 +260,4 @@ def _evictions(name_of: TableName) -> tuple[str, Sequence[str]]:
     columns |= {"enqueued_ms": "l.time_ms - l.age_ms", "evicted_ms": "l.time_ms"}
     kept = ("step", "reason", "cause", "ready", "ring_size", "age_ms", "handovers", "date")
     columns |= {name: f"l.{name}" for name in kept}
-    return f"SELECT {_columns(columns)} FROM ({lines}) l", tuple(columns)
+    return f"SELECT {select_list(columns)} FROM ({lines}) l", tuple(columns)

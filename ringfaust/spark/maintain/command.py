@@ -81,7 +81,8 @@ def run(options: MaintainOptions) -> None:
             if table.cluster_by and first:
                 cluster(session, options.lake, table, first)
             elif table.name not in _NEVER_REWRITTEN:
-                compact(session, options.lake, table, first)
+                past = f"{table.day} < DATE '{first}'" if first else None
+                compact(session, options.lake, table, past)
             delta.vacuum(kept_hours)
             sizes[table.name] = (before, _size(session, options.lake, table))
         unclosed = 0

@@ -26,14 +26,7 @@ from ringfaust.spark.lake import silver
 from ringfaust.spark.lake.gold import closings, complete_batch
 from ringfaust.spark.lake.store import GOLD, LakeProgress
 from ringfaust.spark.lake.stream import OUTPUTS
-from ringfaust.spark.lake.tables import (
-    BRONZE,
-    QUEUE_COUNTS,
-    TABLES,
-    LakeTable,
-    last_closing,
-    read,
-)
+from ringfaust.spark.lake.tables import BRONZE, QUEUE_COUNTS, TABLES, LakeTable, last_closing, read
 from ringfaust.spark.lake.views import ENDED_ON
 
 

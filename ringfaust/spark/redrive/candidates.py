@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import lake_redrive_group
 from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.redrive.lake_jobs import EarlierLakeJob, MaybeSent
@@ -18,11 +18,29 @@ from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
 from ringfaust.redrive.send import Redriven, share
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.errors import OtherJob
-from ringfaust.spark.backfill.job import profile_rows
+from ringfaust.spark.backfill.job import JobProfile, profile_rows
 from ringfaust.spark.backfill.target import Target, read_targets
-from ringfaust.spark.redrive.records import payload_fault, select_messages, to_records
-from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+from ringfaust.spark.redrive.records import (
+    LakeRedriveRequest,
+    payload_fault,
+    select_messages,
+    to_records,
+)
 from ringfaust.times import wall_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRedrivePlan:
+    """The messages that match the condition."""
+
+    profile: JobProfile
+    """Those that no redrive has sent yet and that are below the limit."""
+    queues: Mapping[tuple[str, str], int]
+    """Number of messages by target topic and queue."""
+    already_sent: int
+    """Number of messages that a redrive has sent before."""
+    over_limit: int
+    """Number of messages that were redriven too often."""
 
 
 class LakeCandidates:
@@ -36,21 +54,15 @@ class LakeCandidates:
         UnknownRedriven: a later version has written which messages were sent before.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        worker: WorkerConfig,
-        queues: QueuesConfig,
-        request: LakeRedriveRequest,
-    ) -> None:
-        now_ms = wall_ms()
+    def __init__(self, spark: SparkSession, request: LakeRedriveRequest) -> None:
+        worker, queues, now_ms = request.worker, request.queues, wall_ms()
         self._request = request
         self.context = RedriveContext.of(worker, queues)
         self._topic = worker.topic(Role(request.role))
         self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
         messages = self._messages
         self._jobs = asyncio.run(read_jobs(self.context, self._topic))
-        self._earlier = self._earlier_self(worker.application)
+        self._earlier = self._earlier_self()
         is_sent = F.lit(False) if request.again else self._is_sent()
         over_limit = F.col("redrives") >= request.max_redrives
         counted = messages.select(F.count_if(is_sent), F.count_if(~is_sent & over_limit))
@@ -59,8 +71,8 @@ class LakeCandidates:
         topics = [row[0] for row in left.select("topic").distinct().collect()]
         targets: dict[str, Target] = {}
         if topics:
-            targets = asyncio.run(read_targets(worker, queues, topics, now_ms, option="--to-topic"))
-        left = left.withColumn("fault", payload_fault(left, request.role, queues))
+            targets = asyncio.run(read_targets(worker, queues, topics, now_ms, "--to-topic"))
+        left = left.withColumn("fault", payload_fault(left, request))
         records = to_records(left, targets, keeps_topic=request.to_topic is None)
         self._checked = check_rows(records, targets, queues, now_ms)
         self._checked.persist(StorageLevel.DISK_ONLY)
@@ -83,7 +95,7 @@ class LakeCandidates:
         if job and not job.is_shared:
             # If it sends them again, it may forget at once that it has sent them.
             passed = F.lit(False) if self._request.again else _passed(job)
-            rows = _by_page(self._messages.where(passed)).select("slice", "position")
+            rows = _by_page(self._messages.where(passed)).select("origin_partition", "offset")
             asyncio.run(share(self.context, job, (self._origin(row) for row in _read(rows))))
 
     def refuse_maybe_sent(self) -> None:
@@ -107,9 +119,9 @@ class LakeCandidates:
             )
             yield Redriven(self._origin(row), record)
 
-    def _earlier_self(self, application: str) -> EarlierLakeJob | None:
+    def _earlier_self(self) -> EarlierLakeJob | None:
         name = self._request.job
-        group = lake_redrive_group(application, name)
+        group = lake_redrive_group(self._request.worker.application, name)
         job = next((job for job in self._jobs if job.group == group), None)
         if job and job.fingerprint != self._request.fingerprint:
             raise OtherJob(name, job.about, self._request.about)
@@ -121,15 +133,15 @@ class LakeCandidates:
         return is_sent | _passed(self._earlier) if self._earlier else is_sent
 
     def _origin(self, row: Row) -> Origin:
-        return Origin(self._topic, row["slice"], row["position"] - 1)
+        return Origin(self._topic, row["origin_partition"], row["offset"])
 
 
 def _page() -> Column:
-    return F.floor((F.col("position") - 1) / PAGE_RECORDS)
+    return F.floor(F.col("offset") / PAGE_RECORDS)
 
 
 def _by_page(rows: DataFrame) -> DataFrame:
-    return rows.orderBy(_page(), "slice", "position")
+    return rows.orderBy(_page(), "origin_partition", "offset")
 
 
 def _read(rows: DataFrame) -> Iterator[Row]:
@@ -140,11 +152,11 @@ def _read(rows: DataFrame) -> Iterator[Row]:
 def _is_in(pages: Mapping[int, RedrivenPage], topic: str) -> Column:
     """Whether a redrive has sent the message."""
 
-    def has(partition: int, position: int) -> bool:
-        origin = Origin(topic, partition, position - 1)
+    def has(partition: int, offset: int) -> bool:
+        origin = Origin(topic, partition, offset)
         return pages[origin.page].has(origin)
 
-    return F.udf(has, "boolean")("slice", "position")
+    return F.udf(has, "boolean")("origin_partition", "offset")
 
 
 def _passed(job: EarlierLakeJob) -> Column:
@@ -153,7 +165,7 @@ def _passed(job: EarlierLakeJob) -> Column:
     if job.is_shared:
         return passed
     for tp, position in job.positions.items():
-        passed |= (F.col("slice") == tp.partition) & (F.col("position") <= position)
+        passed |= (F.col("origin_partition") == tp.partition) & (F.col("offset") < position)
     return passed
 
 

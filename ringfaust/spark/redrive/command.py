@@ -15,49 +15,34 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows, first_line
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS
-from ringfaust.spark.redrive.candidates import LakeCandidates
-from ringfaust.spark.redrive.request import LakeRedrivePlan, LakeRedriveRequest
+from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
+from ringfaust.spark.redrive.records import LakeRedriveRequest
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 
 
-def run(
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    request: LakeRedriveRequest,
-    *,
-    dry_run: bool,
-    master: str | None,
-) -> None:
+def run(request: LakeRedriveRequest, *, dry_run: bool, master: str | None) -> None:
     """Run the redrive, or its dry run, in a session of its own and print the result."""
-    spark = open_session(f"{worker.application} redrive", master)
     out = Terminal()
-    try:
+    with open_session(f"{request.worker.application} redrive", master) as spark:
         if dry_run:
-            _print_plan(out, plan(spark, worker, queues, request), request.job)
+            _print_plan(out, plan(spark, request), request.job)
         else:
-            print_result(out, redrive(spark, worker, queues, request))
-    finally:
-        spark.stop()
+            print_result(out, redrive(spark, request))
 
 
-def plan(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: LakeRedriveRequest
-) -> LakeRedrivePlan:
+def plan(spark: SparkSession, request: LakeRedriveRequest) -> LakeRedrivePlan:
     """The dry run: find which messages a run would send, and where to. Writes nothing."""
-    with closing(LakeCandidates(spark, worker, queues, request)) as candidates:
+    with closing(LakeCandidates(spark, request)) as candidates:
         candidates.refuse_maybe_sent()
         return candidates.plan
 
 
-def redrive(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, request: LakeRedriveRequest
-) -> WriteResult:
+def redrive(spark: SparkSession, request: LakeRedriveRequest) -> WriteResult:
     """Send each matching message once, except those that a redrive has sent before.
 
     Raises:
@@ -69,7 +54,7 @@ def redrive(
         RedriveStopped: the brokers failed; everything that was committed is sent once.
         WriteFailed: Spark failed; everything that was committed is sent once.
     """
-    with closing(LakeCandidates(spark, worker, queues, request)) as candidates:
+    with closing(LakeCandidates(spark, request)) as candidates:
         profile = candidates.plan.profile
         if profile.bad:
             raise BadRows(

@@ -1,27 +1,81 @@
-"""Turn messages of the lake into producer's records again."""
+"""Which messages of the lake to send again, and the producer's records that they become."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ringfaust.config import QueuesConfig
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
 from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.job import job_name
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.lake.tables import RECORDS, read
-from ringfaust.spark.redrive.request import LakeRedriveRequest, LakeRole
 from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """Header with the topic/partition/offset of the dead or evicted record that was sent again."""
+
+
+class LakeRole(StrEnum):
+    """Which records of the lake to send again."""
+
+    DEAD = "dead"
+    EVICTED = "evicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRedriveRequest:
+    """Which messages to send again, and where to."""
+
+    worker: WorkerConfig
+    queues: QueuesConfig
+    lake: str
+    """Folder or URI of the lake."""
+    role: LakeRole
+    where: str
+    """SQL condition over the columns of the lake's table `records`."""
+    to_topic: str | None = None
+    """The target topic; None: the topic that each message came from."""
+    name: str | None = None
+    """Name of the job; None: made from the condition and the target."""
+    rate: float | None = None
+    """Records per second, over all tasks; None: unlimited."""
+    max_redrives: int = 5
+    """A message that was sent again so often is left out (R43)."""
+    again: bool = False
+    """Also send messages that a redrive has sent before."""
+
+    @property
+    def job(self) -> str:
+        """The name of the job, by which earlier versions kept what it sent.
+
+        Raises:
+            CannotBackfill: the name is invalid.
+        """
+        return job_name(self.name, self.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for the same condition and target."""
+        parts = json.dumps([self.role, self.where, self.to_topic])
+        return hashlib.sha256(parts.encode()).hexdigest()[:12]
+
+    @property
+    def about(self) -> str:
+        """A description."""
+        return f"{self.role} messages where {self.where}, to {self.to_topic or 'their own topics'}"
 
 
 def to_records(
@@ -34,7 +88,7 @@ def to_records(
     The messages are those of `select_messages`, with a column `fault`. With `keeps_topic` each goes
     to the topic that it came from.
 
-    The columns are those of `check.Row`.
+    The columns are those of `check.Row`, and where the dead or evicted record is.
     """
     theirs = F.transform(
         F.filter("headers", lambda header: header["key"] != REDRIVEN_FROM),
@@ -59,8 +113,8 @@ def to_records(
         for target in (targets.values() if keeps_topic else ())
     ]
     return messages.select(
-        "slice",
-        "position",
+        "origin_partition",
+        "offset",
         "topic",
         # The old partition, however it was chosen; in another topic the key decides.
         F.coalesce(*old_partitions, F.lit(-1)).alias("partition"),
@@ -98,7 +152,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
 
     Returns:
         The columns of the lake's `records`, with `topic` replaced by the target topic, and
-        `slice` and `position` (partition and offset + 1 of the dead or evicted record),
+        `origin_partition` (of the dead or evicted record, whose offset is `offset`),
         `home` (the partition of the source record), `redriven` (position of the dead or evicted
         record) and `redrives` (how often the message was sent again).
 
@@ -127,8 +181,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
     source = F.regexp_extract("source", r"^(.*)/(\d+)/(\d+)$", 1)
     return matching.join(last, ["partition", "queue", "id", "offset"], "left_semi").withColumns(
         {
-            "slice": F.col("partition"),
-            "position": F.col("offset") + 1,
+            "origin_partition": F.col("partition"),
             "home": F.regexp_extract("source", r"/(\d+)/\d+$", 1).try_cast("int"),
             "redriven": F.concat_ws("/", "topic", "partition", "offset"),
             "redrives": F.coalesce(
@@ -144,13 +197,13 @@ def kept_header(name: str) -> Column:
     return F.col("extra")[name.removeprefix(h.PREFIX).replace("-", "_")]
 
 
-def payload_fault(messages: DataFrame, role: LakeRole, queues: QueuesConfig) -> Column:
+def payload_fault(messages: DataFrame, request: LakeRedriveRequest) -> Column:
     """Why an evicted record cannot be sent again: it has no payload. Null: it can."""
     no_fault = F.lit(None).cast("string")
-    if role is not LakeRole.EVICTED:
+    if request.role is not LakeRole.EVICTED:
         return no_fault
     empty = messages.where("value is null").select("queue").distinct().collect()
-    catalog = queues.catalog()
+    catalog = request.queues.catalog()
     partial = [row[0] for row in empty if missing_payload(catalog, row[0])]
     fault = F.concat(
         F.lit("queue "), "queue", F.lit(" evicts without payload (evicted_payload): the message "),

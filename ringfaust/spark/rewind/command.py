@@ -25,6 +25,7 @@ from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
     Moment,
+    Requests,
     ResolvedMoment,
     read_moment,
     read_offset,
@@ -181,7 +182,7 @@ class _Rewind:
             )
         return show.RewindAnswer(queue, moments, **found)
 
-    def _lines_about(self, requests: list[tuple[str, ResolvedMoment]]) -> tuple[DataFrame, Opening]:
+    def _lines_about(self, requests: Requests) -> tuple[DataFrame, Opening]:
         """The lines that answer requests, and where they begin."""
         lake = self.request.options.lake
         if lake is None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -17,7 +16,7 @@ from ringfaust.core.model import COUNTS, HELD_STATES, due_position, plain_positi
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.lifecycle import ENDED, ENTRY_EVENTS, EXIT_EVENTS
 from ringfaust.spark.lines import REFUSAL, STATE_AFTER, number_generations
-from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
+from ringfaust.spark.rewind.moment import AtStep, Requests, ResolvedMoment, until
 from ringfaust.spark.rewind.opening import BEGINNING, Opening
 
 QUEUE = ("request", "partition", "queue")
@@ -61,31 +60,23 @@ class Contents:
     queue: str
     partition: int
     moment: ResolvedMoment
-    ready: Sequence[HeldMessage]
-    """In delivery order (R14)."""
-    delivering: Sequence[HeldMessage]
-    """By consumer, then delivery."""
-    scheduled: Sequence[HeldMessage]
-    """By due time, then sequence."""
+    held: Mapping[str, Sequence[HeldMessage]]
+    """By state: `ready` in delivery order (R14), `delivering` by consumer, then delivery, and
+    `scheduled` by due time, then sequence."""
     counts: Mapping[str, int]
     """The counts of R100."""
 
-    def answer(self, limit: int | None = None) -> dict[str, Any]:
-        """The worker's answer to `list`, without `pulled`: the first `limit` ids of each state."""
+    def answer(self) -> dict[str, Any]:
+        """The worker's answer to `list`, without `pulled`."""
         delivering: dict[str, list[str]] = {}
-        by_number = sorted(self.delivering, key=lambda held: held.delivery)
-        for held in islice(by_number, limit):
-            delivering.setdefault(held.consumer, []).append(held.id)
+        for message in self.held["delivering"]:
+            delivering.setdefault(message.consumer, []).append(message.id)
         return {
-            "ready": [held.id for held in islice(self.ready, limit)],
+            "ready": [message.id for message in self.held["ready"]],
             "delivering": delivering,
-            "scheduled": [held.id for held in islice(self.scheduled, limit)],
+            "scheduled": [message.id for message in self.held["scheduled"]],
             "counts": dict(self.counts),
         }
-
-    def by_state(self) -> Mapping[str, Sequence[HeldMessage]]:
-        """The messages in each state."""
-        return {"ready": self.ready, "delivering": self.delivering, "scheduled": self.scheduled}
 
     def digest(self) -> str:
         """See `digest_answer`."""
@@ -98,24 +89,19 @@ def digest_answer(answer: Mapping[str, Any]) -> str:
     Two states with the same digest have the same ready and scheduled messages in the same order,
     the same deliveries and the same counts.
     """
+    parts: list[list[Any]] = [["ready", message] for message in answer["ready"]]
+    for consumer, held in sorted(answer["delivering"].items()):
+        parts += (["delivering", consumer, message] for message in held)
+    parts += (["scheduled", message] for message in answer["scheduled"])
+    parts.append(["counts", dict(answer["counts"])])
     digest = hashlib.sha256()
-    for part in _parts(answer):
+    for part in parts:
         digest.update(json.dumps(part, sort_keys=True, separators=(",", ":")).encode() + b"\n")
     return digest.hexdigest()
 
 
-def _parts(answer: Mapping[str, Any]) -> Iterator[list[Any]]:
-    yield from (["ready", message] for message in answer["ready"])
-    for consumer, held in sorted(answer["delivering"].items()):
-        yield from (["delivering", consumer, message] for message in held)
-    yield from (["scheduled", message] for message in answer["scheduled"])
-    yield ["counts", dict(answer["counts"])]
-
-
 def read_contents(
-    lines: DataFrame,
-    requests: Sequence[tuple[str, ResolvedMoment]],
-    opening: Opening = BEGINNING,
+    lines: DataFrame, requests: Requests, opening: Opening = BEGINNING
 ) -> list[list[Contents]]:
     """The contents of rings, one for each partition that has a queue of the name.
 
@@ -198,9 +184,7 @@ def _about_queues(own: DataFrame) -> defaultdict[int, dict[int, Row]]:
     return found
 
 
-def _lines_by_request(
-    lines: DataFrame, requests: Sequence[tuple[str, ResolvedMoment]]
-) -> DataFrame:
+def _lines_by_request(lines: DataFrame, requests: Requests) -> DataFrame:
     """Each line once per request that needs it, with the number of the request as `request`."""
     rows = [
         (number, queue, at.partition, at.step, None)
@@ -252,7 +236,7 @@ def _contents(
         for state, order in _ORDERS.items()
     }
     complete = {name: counts.get(name, 0) for name in (*COUNTS, "messages")}
-    return Contents(queue, partition, moment, counts=complete, **messages)
+    return Contents(queue, partition, moment, messages, complete)
 
 
 def _delivery_order(message: Row) -> tuple[int, int]:

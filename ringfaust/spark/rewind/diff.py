@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.core.model import HELD_STATES
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.frames import kept
 from ringfaust.spark.rewind.contents import trace_messages
 from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment, until
 
@@ -79,11 +80,8 @@ def read_diff(
         .when(was_held & (F.col("after.step") > F.col("before.step")), "changed")
         .when(was_held, "unchanged")
     )
-    changed = messages.withColumn("kind", kind).filter("kind is not null").persist()
-    try:
+    with kept(messages.withColumn("kind", kind).filter("kind is not null")) as changed:
         return _collect(changed, queue, limit)
-    finally:
-        changed.unpersist()
 
 
 def _check(before: ResolvedMoment, after: ResolvedMoment) -> None:
@@ -109,37 +107,25 @@ def _collect(changed: DataFrame, queue: str, limit: int) -> list[Diff]:
         changed.filter("kind <> 'unchanged'")
         .orderBy("partition", "after.step", "after.offset", "after.line")
         .limit(limit)
-        .select("partition", "kind", "sequence", "entry.id", "before", "after")
-        .collect()
-    )
-    return [
-        Diff(
-            queue,
-            partition,
-            {
-                (row["kind"], row["state"], row["reason"]): row["count"]
-                for row in sorted(by_kind, key=lambda row: row[1:4])
-                if row["partition"] == partition and row["kind"] != "unchanged"
-            },
-            sum(
-                row["count"]
-                for row in by_kind
-                if row["partition"] == partition and row["kind"] == "unchanged"
-            ),
-            [_change(row) for row in rows if row["partition"] == partition],
+        .select(  # the fields of a `Change`, in their order
+            "partition", "kind", _text("entry.id"), "sequence", _text("before.state"),
+            _text("after.state"), _text("after.reason"), _text("after.consumer"), "after.step",
+            "after.time_ms",
         )
-        for partition in sorted({row["partition"] for row in by_kind})
-    ]
+        .collect()
+    )  # fmt: skip
+    found = []
+    for partition in sorted({row["partition"] for row in by_kind}):
+        counts = {
+            (row["kind"], row["state"], row["reason"]): row["count"]
+            for row in sorted(by_kind, key=lambda row: row[1:4])
+            if row["partition"] == partition
+        }
+        unchanged = sum(counts.pop(key) for key in [*counts] if key[0] == "unchanged")
+        changes = [Change(*row[1:]) for row in rows if row["partition"] == partition]
+        found.append(Diff(queue, partition, counts, unchanged, changes))
+    return found
 
 
 def _text(name: str) -> Column:
     return F.coalesce(F.col(name), F.lit("")).alias(name.rpartition(".")[2])
-
-
-def _change(row: Row) -> Change:
-    before, after = row["before"], row["after"]
-    return Change(
-        row["kind"], row["id"] or "", row["sequence"], before["state"] if before else "",
-        after["state"], after["reason"] or "", after["consumer"] or "", after["step"],
-        after["time_ms"],
-    )  # fmt: skip

@@ -56,6 +56,8 @@ class AtOffset:
 _TWO_NUMBERS = re.compile("[0-9]+/[0-9]+")
 Moment = AtStep | AtTime | AtOffset
 ResolvedMoment = AtStep | AtTime
+Requests = Sequence[tuple[str, ResolvedMoment]]
+"""Queues, each with a moment."""
 
 
 def read_time(text: str) -> AtTime:
@@ -126,15 +128,12 @@ def resolve_moments(
     Raises:
         BadMoment: no record of that partition up to that offset has a line.
     """
-    found: dict[int, AtStep] = {}
     rows = [
         (number, queue, f"{at.topic}/{at.partition}", at.offset)
         for number, (queue, at) in enumerate(requests)
         if isinstance(at, AtOffset)
     ]
-    if rows:
-        last = _last_steps(lines, rows, repartition_topic)
-        found = {number: last.get((number, True)) or last[number, False] for number, _ in last}
+    found = _last_steps(lines, rows, repartition_topic) if rows else {}
     for number, *_ in rows:
         if number not in found:
             raise BadMoment(
@@ -148,8 +147,8 @@ def resolve_moments(
 
 def _last_steps(
     lines: DataFrame, rows: list[tuple[int, str, str, int]], repartition_topic: str
-) -> dict[tuple[int, bool], AtStep]:
-    """The last step by number of the row, and by whether the topic is read directly."""
+) -> dict[int, AtStep]:
+    """By number of the row, the last step. A topic that is read directly wins over a hop."""
     requests_frame = lines.sparkSession.createDataFrame(
         rows, "request int, request_queue string, place string, to_offset long"
     )
@@ -164,14 +163,11 @@ def _last_steps(
         .join(F.broadcast(requests_frame), "place")
         .filter(F.col("at_offset") <= F.col("to_offset"))
         .filter(F.col("direct") | (F.col("queue") == F.col("request_queue")))
-        .groupBy("request", "direct")
-        .agg(F.max(F.struct("step", "partition")).alias("last"))
+        .groupBy("request")
+        .agg(F.max(F.struct("direct", "step", "partition")).alias("last"))
         .collect()
     )
-    return {
-        (row["request"], row["direct"]): AtStep(row["last"]["partition"], row["last"]["step"])
-        for row in found
-    }
+    return {row["request"]: AtStep(row["last"]["partition"], row["last"]["step"]) for row in found}
 
 
 def _placed(lines: DataFrame, column: str, *, direct: bool) -> DataFrame:

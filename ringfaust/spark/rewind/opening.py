@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake.tables import QUEUE_COUNTS, TRANSITIONS, read
-from ringfaust.spark.rewind.moment import AtStep, ResolvedMoment
+from ringfaust.spark.rewind.moment import AtStep, Requests, ResolvedMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,7 @@ BEGINNING = Opening(())
 """Before the first line."""
 
 
-def find_opening(
-    spark: SparkSession, root: str, requests: Sequence[tuple[str, ResolvedMoment]]
-) -> Opening:
+def find_opening(spark: SparkSession, root: str, requests: Requests) -> Opening:
     """The last closing that has each of these queues, and no line after the moments.
 
     The table must still have the day of the closing, and so all lines since. The driver gets a row

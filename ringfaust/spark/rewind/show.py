@@ -14,7 +14,7 @@ from rich.table import Table
 from ringfaust.spark.rewind.contents import Contents, HeldMessage
 from ringfaust.spark.rewind.diff import Diff
 from ringfaust.spark.rewind.moment import ResolvedMoment
-from ringfaust.spark.rewind.whatif import AS_IT_WAS, Eviction, VariantResult
+from ringfaust.spark.rewind.whatif import AS_IT_WAS, VariantResult
 from ringfaust.terminal import Terminal
 
 _MIN_WIDTH = 120
@@ -55,7 +55,7 @@ def _contents_json(contents: Contents, limit: int) -> dict[str, Any]:
         "counts": dict(contents.counts),
         **{
             state: [asdict(held) for held in islice(messages, limit)]
-            for state, messages in contents.by_state().items()
+            for state, messages in contents.held.items()
         },
     }
 
@@ -113,7 +113,7 @@ def _print_contents(console: Terminal, contents: Contents, limit: int) -> None:
     console.print(", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
     console.print(f"digest {contents.digest()}\n", soft_wrap=True)
     table = _table("state", "#", "id", "priority", "sent", "from", "", numbers=("#", "priority"))
-    for state, messages in contents.by_state().items():
+    for state, messages in contents.held.items():
         for place, held in enumerate(islice(messages, limit), 1):
             table.add_row(
                 state, str(place), held.id, str(held.priority), _time(held.enqueued_ms),
@@ -165,10 +165,8 @@ def _print_results(console: Terminal, results: Sequence[VariantResult]) -> None:
     console.print(table)
     for result in results:
         if result.first and result.last:
-            ends = (
-                f"evicted from {_format_eviction(result.first)} to {_format_eviction(result.last)}"
-            )
-            console.print(f"{result.variant}: {ends}", soft_wrap=True)
+            first, last = (f"{at.id} ({_time(at.time_ms)})" for at in (result.first, result.last))
+            console.print(f"{result.variant}: evicted from {first} to {last}", soft_wrap=True)
         if result.variant == AS_IT_WAS and result.spared + result.more:
             console.print(
                 "The replay with the original settings differs from history, so the figures above "
@@ -180,7 +178,3 @@ def _print_results(console: Terminal, results: Sequence[VariantResult]) -> None:
                 f"{result.variant}: {how} {eviction.id} (step {eviction.step}, {eviction.reason})",
                 soft_wrap=True,
             )
-
-
-def _format_eviction(eviction: Eviction) -> str:
-    return f"{eviction.id} ({_time(eviction.time_ms)})"

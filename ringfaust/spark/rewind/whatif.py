@@ -24,7 +24,7 @@ from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
-from ringfaust.spark.arrow import make_batch, read_rows
+from ringfaust.spark.frames import kept, make_batch, read_rows
 from ringfaust.spark.lake.tables import columns
 from ringfaust.spark.lines import REFUSAL
 from ringfaust.spark.rewind.moment import ResolvedMoment, until
@@ -225,11 +225,8 @@ def what_if(
     own = lines.filter(F.col("queue") == queue)
     if until_then is not None:
         own = own.filter(until(until_then))
-    departures = replay_lines(with_commands(own, lines), catalog, variants).persist()
-    try:
+    with kept(replay_lines(with_commands(own, lines), catalog, variants)) as departures:
         return _compare_with_history(departures, (HISTORY, AS_IT_WAS, *variants), queue, limit)
-    finally:
-        departures.unpersist()
 
 
 def _compare_with_history(
@@ -245,13 +242,10 @@ def _compare_with_history(
         if row["event"] == INCOMPLETE:
             raise IncompleteHistory(row["first"]["reason"])
         by_variant[row["partition"], row["variant"]][row["event"]] = row
-    compared = _match_evictions(departures, names[1:]).persist()
-    try:
+    with kept(_match_evictions(departures, names[1:])) as compared:
         counted = compared.groupBy("partition", "variant", "how").count().collect()
-        counts = {(row["partition"], row["variant"], row["how"]): row["count"] for row in counted}
         named = _first_differing(compared, limit)
-    finally:
-        compared.unpersist()
+    counts = {(row["partition"], row["variant"], row["how"]): row["count"] for row in counted}
     results = []
     for partition, name in product(sorted({partition for partition, _ in by_variant}), names):
         here = by_variant[partition, name]

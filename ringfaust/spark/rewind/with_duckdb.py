@@ -10,15 +10,8 @@ import pyarrow.compute as pc
 
 from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.spark.lines import REFUSAL
+from ringfaust.spark.rewind import whatif
 from ringfaust.spark.rewind.replay import EventLine, IncompleteHistory
-from ringfaust.spark.rewind.whatif import (
-    COMMANDS,
-    DEPARTURE,
-    INCOMPLETE,
-    NOT_REPLAYED,
-    check_changes,
-    replayer,
-)
 from ringfaust.spark.vendor import to_arrow_schema
 
 _COLUMNS = ", ".join(
@@ -28,9 +21,9 @@ _LINES = f"""
 SELECT t.partition, t.queue, {_COLUMNS}
 FROM transitions t LEFT JOIN (
     SELECT DISTINCT partition, "by", command FROM transitions
-    WHERE event = 'done' AND command IN {COMMANDS}
+    WHERE event = 'done' AND command IN {whatif.COMMANDS}
 ) c ON c.partition = t.partition AND c."by" = t."by"
-WHERE t.queue = $queue AND t.event NOT IN {NOT_REPLAYED}
+WHERE t.queue = $queue AND t.event NOT IN {whatif.NOT_REPLAYED}
     AND NOT ({REFUSAL})
 ORDER BY t.partition, t.step, t."offset", t.line"""
 
@@ -54,10 +47,11 @@ def replay(
         BadSetting: what-if does not support a setting.
         IncompleteHistory: lines are missing.
     """
-    checked = {name: check_changes(fields) for name, fields in variants.items()}
+    checked = {name: whatif.check_changes(fields) for name, fields in variants.items()}
     lines = connection.sql(_LINES, params={"queue": queue}).to_arrow_reader()
-    found = pa.Table.from_batches(replayer(catalog, checked)(lines), to_arrow_schema(DEPARTURE))
-    incomplete = found.filter(pc.field("event") == INCOMPLETE).to_pylist()
+    departures = whatif.replayer(catalog, checked)(lines)
+    found = pa.Table.from_batches(departures, to_arrow_schema(whatif.DEPARTURE))
+    incomplete = found.filter(pc.field("event") == whatif.INCOMPLETE).to_pylist()
     if incomplete:
         raise IncompleteHistory(incomplete[0]["reason"])
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import last_record, subscribed_reader
-from ringfaust.spark.files import HadoopFolder, last_planned, planned_sources
-from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules, needed_starts
+from ringfaust.spark.files import HadoopFolder, last_committed, last_planned, planned_sources
+from ringfaust.spark.ring.micro_batch import BatchRules, JobStart, batch_rules
 from ringfaust.spark.topic_ids import ReadTopicIds
 from ringfaust.times import wall_ms
 
@@ -31,6 +31,8 @@ _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
 _DECISIVE = ("max_record_bytes", "clock")
 """The settings of worker.yaml that decide what a batch does."""
+_STARTS_KEPT = 4
+"""Latest starts that are kept, needed or not: they help to understand a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +91,7 @@ def check_topics_read(
     Raises:
         WrongCheckpoint: it does not; the text says how to go on.
     """
-    planned = last_planned(spark, checkpoint)
-    if planned is None:
-        return
-    sources = planned_sources(spark, checkpoint, planned)
+    sources = planned_sources(spark, checkpoint, last_planned(spark, checkpoint))
     then = {topic: number for number, source in enumerate(sources) for topic in source}
     now = dict.fromkeys(direct, 0) | dict.fromkeys(repartitioned, 1)
     moved = [topic for topic in then if topic in now and then[topic] != now[topic]]
@@ -142,14 +141,13 @@ async def record_ends(
         return found
 
 
-async def log_ends(client: Mapping[str, Any], topics: Collection[str]) -> dict[str, dict[int, int]]:
+async def log_ends(
+    client: Mapping[str, Any], topics: Collection[str]
+) -> dict[tuple[str, int], int]:
     """By topic and partition, the end of the committed log, transaction markers included."""
     async with subscribed_reader(client, topics) as consumer:
         ends = await consumer.end_offsets(list(consumer.assignment()))
-    found: dict[str, dict[int, int]] = {}
-    for tp, end in ends.items():
-        found.setdefault(tp.topic, {})[tp.partition] = end
-    return found
+    return {(tp.topic, tp.partition): end for tp, end in ends.items()}
 
 
 def record_start(
@@ -166,6 +164,7 @@ def record_start(
     """
     folder = HadoopFolder(spark, checkpoint)
     known = json.loads(folder.read_text(_STARTS) or "[]")
+    # Version 0.2.0 finds the run of a batch by this time.
     now_ms = max([wall_ms(), *(start["started_ms"] + 1 for start in known)])
     config = {
         "queues": _as_json(used.queues),
@@ -176,25 +175,35 @@ def record_start(
     start = {
         "started_ms": now_ms,
         "ends": asyncio.run(record_ends(worker.client_options(), topics)),
-        "first_batch": max(folder.numbers("offsets"), default=-1) + 1,
+        "first_batch": last_planned(spark, checkpoint) + 1,
         **config,
     }
-    unfinished = max(folder.numbers("commits"), default=-1) + 1
-    kept = needed_starts([_job_start(each) for each in known], unfinished)
-    by_time = {each["started_ms"]: each for each in known}
-    texts = [*(by_time[each.started_ms] for each in kept), start]
-    folder.write_text(_STARTS, json.dumps(texts))
-    return [replace(_job_start(each), rules=_other_rules(each, config, worker)) for each in texts]
+    unfinished = last_committed(spark, checkpoint) + 1
+    starts = [*needed_starts(known, unfinished), start]
+    folder.write_text(_STARTS, json.dumps(starts))
+    return [_job_start(each, config, worker) for each in starts]
+
+
+def needed_starts(starts: Sequence[dict[str, Any]], unfinished: int) -> list[dict[str, Any]]:
+    """The starts that a batch may still ask for, oldest first.
+
+    `unfinished` is the first batch that is not committed. The run that planned it is needed however
+    often the job has started since: those starts planned nothing.
+    """
+    planners = [each for each in starts[:-_STARTS_KEPT] if each["first_batch"] <= unfinished]
+    return [*planners[-1:], *starts[-_STARTS_KEPT:]]
 
 
 def _as_json(queues: QueuesConfig) -> dict[str, Any]:
     return queues.model_dump(mode="json", exclude_unset=True)
 
 
-def _job_start(text: Mapping[str, Any]) -> JobStart:
+def _job_start(
+    text: Mapping[str, Any], current: Mapping[str, Any], worker: WorkerConfig
+) -> JobStart:
     ends = {topic: {int(p): end for p, end in of.items()} for topic, of in text["ends"].items()}
-    first_batch = text.get("first_batch", 0)
-    return JobStart(started_ms=text["started_ms"], ends=ends, first_batch=first_batch)
+    rules = _other_rules(text, current, worker)
+    return JobStart(ends=ends, first_batch=text["first_batch"], rules=rules)
 
 
 def _other_rules(

@@ -20,7 +20,7 @@ from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import is_finished, last_planned
 from ringfaust.spark.options import RingOptions
-from ringfaust.spark.ring import move
+from ringfaust.spark.ring import job, move, ownership
 from ringfaust.spark.ring.checkpoint import (
     CheckpointIdentity,
     check_topics_read,
@@ -29,20 +29,7 @@ from ringfaust.spark.ring.checkpoint import (
     read_topic_ids,
     record_start,
 )
-from ringfaust.spark.ring.job import (
-    SESSION_SETTINGS,
-    direct_topics,
-    repartitioned_routes,
-    start_job,
-)
 from ringfaust.spark.ring.monitor import JobMonitor
-from ringfaust.spark.ring.ownership import (
-    has_all,
-    refuse_other_owner,
-    release_rings,
-    rings_owners,
-    take_rings,
-)
 from ringfaust.spark.ring.writer import OutputTarget, claim_outputs, wrote_last
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -100,12 +87,10 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> st
     if used.note:
         print(used.note, file=sys.stderr, flush=True)
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
-    spark = open_session(f"{worker.application} rings", settings.master, SESSION_SETTINGS)
-    refuse_old_spark(spark.version)
-    with brief_errors(), stop_requested() as requested:
-        summary = _run_queries(spark, worker, used, settings, requested=requested)
-    spark.stop()
-    return summary
+    spark = open_session(f"{worker.application} rings", settings.master, job.SESSION_SETTINGS)
+    with spark, brief_errors(), stop_requested() as requested:
+        refuse_old_spark(spark.version)
+        return _run_queries(spark, worker, used, settings, requested=requested)
 
 
 def run_move_to_worker(
@@ -118,11 +103,9 @@ def run_move_to_worker(
         JobFailed: the checkpoint cannot be read.
     """
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
-    spark = open_session(f"{worker.application} move", master, SESSION_SETTINGS)
-    with brief_errors():
-        rows = move.move_to_worker(spark, worker, queues, checkpoint)
-    spark.stop()
-    return rows
+    spark = open_session(f"{worker.application} move", master, job.SESSION_SETTINGS)
+    with spark, brief_errors():
+        return move.move_to_worker(spark, worker, queues, checkpoint)
 
 
 def _take_rings(
@@ -130,9 +113,9 @@ def _take_rings(
 ) -> None:
     """Make this job the only one that has the application's rings (ADR 53)."""
     asyncio.run(move.refuse_if_running(worker))
-    ends = asyncio.run(rings_owners(worker))
+    ends = asyncio.run(ownership.rings_owners(worker))
     if not settings.take_over or has_begun:
-        refuse_other_owner(
+        ownership.refuse_other_owner(
             ends,
             worker.application,
             target.query,
@@ -141,8 +124,10 @@ def _take_rings(
             wrote_last=has_begun and asyncio.run(wrote_last(target)),
         )
     asyncio.run(claim_outputs(target, has_begun=has_begun))
-    if not has_all(ends, target.query):
-        take_rings(worker, settings.checkpoint, target.query, from_worker=settings.from_worker)
+    if not ownership.has_all(ends, target.query):
+        ownership.take_rings(
+            worker, settings.checkpoint, target.query, from_worker=settings.from_worker
+        )
 
 
 def _initial_state(
@@ -153,7 +138,7 @@ def _initial_state(
     try:
         return {"state": state, "offsets": move.worker_offsets(state, worker, queues)}
     except move.CannotMove:
-        release_rings(worker)
+        ownership.release_rings(worker)
         raise
 
 
@@ -181,10 +166,10 @@ def _run_queries(
         partitions=worker.partitions,
         tasks=min(settings.tasks, worker.partitions),
     )
-    direct = direct_topics(worker, queues)
-    repartitioned = [route.topic for route in repartitioned_routes(worker, queues)]
+    direct = job.direct_topics(worker, queues)
+    repartitioned = [route.topic for route in job.repartitioned_routes(worker, queues)]
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
-    begun = last_planned(spark, settings.checkpoint) is not None
+    begun = last_planned(spark, settings.checkpoint) >= 0
     if begun:
         _refuse_options_of_new_jobs(settings)
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
@@ -198,7 +183,7 @@ def _run_queries(
     begin = _initial_state(spark, worker, queues) if settings.from_worker else {}
     starts = record_start(spark, settings.checkpoint, worker, used, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
-    start = partial(start_job, spark, worker, used, starts=starts, target=target)
+    start = partial(job.start_job, spark, worker, used, starts=starts, target=target)
     query = start(settings, **begin)
     monitor = JobMonitor(worker, repartitioned)
     with monitor.show():

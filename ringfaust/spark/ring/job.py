@@ -17,13 +17,13 @@ from ringfaust.config.applied import InUse
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import Route, RouteTemplate
+from ringfaust.spark.frames import shuffle_key_of, shuffle_keys
 from ringfaust.spark.kafka import queue_name, stream_topics
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring.micro_batch import JobStart, OperatorConfig, batch_rules
 from ringfaust.spark.ring.monitor import OBSERVED
 from ringfaust.spark.ring.operator import OUTPUT, RingOperator
 from ringfaust.spark.ring.writer import COUNTS, OutputTarget
-from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import COLUMN_PRUNING
 
 SESSION_SETTINGS = {

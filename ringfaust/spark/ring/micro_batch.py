@@ -44,15 +44,12 @@ class BatchRules:
     catalog: Catalog
 
 
-def batch_rules(
-    worker: WorkerConfig, queues: QueuesConfig, first: QueuesConfig | None = None
-) -> BatchRules:
+def batch_rules(worker: WorkerConfig, queues: QueuesConfig, first: QueuesConfig) -> BatchRules:
     """The rules that follow from a configuration.
 
     `first` is the configuration before any was applied, of partitions that have kept nothing
-    (R128); None: `queues`.
+    (R128).
     """
-    first = first or queues
     direct, repartitioned = queues.split_routes(worker.partitions)
     processor_config = ProcessorConfig(
         control_topic=worker.topic(Role.CONTROL),
@@ -72,7 +69,6 @@ def batch_rules(
 class JobStart:
     """What a run of the job found when it started."""
 
-    started_ms: int
     ends: Mapping[str, Mapping[int, int]]
     """By topic and partition: one past the last record at that time. Time stands still until these
     records have been processed (docs/architecture.md#time)."""
@@ -80,22 +76,6 @@ class JobStart:
     """Number of the first batch that no earlier run has planned. Earlier batches are repeated."""
     rules: BatchRules | None = None
     """The configuration of that run; None: that of the current one."""
-
-
-_STARTS_KEPT = 4
-"""Latest starts that are kept, needed or not: they help to understand a checkpoint."""
-
-
-def needed_starts(starts: Sequence[JobStart], unfinished: int) -> list[JobStart]:
-    """The starts that a batch may still ask for, oldest first.
-
-    Args:
-        starts: all that are known, oldest first.
-        unfinished: the first batch that is not committed. The run that planned it is needed
-            however often the job has started since: those starts planned nothing.
-    """
-    planners = [start for start in starts[:-_STARTS_KEPT] if start.first_batch <= unfinished]
-    return [*planners[-1:], *starts[-_STARTS_KEPT:]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,32 +89,10 @@ class OperatorConfig:
     starts: Sequence[JobStart]
     """Of this run and earlier ones, oldest first."""
 
-    def ends(self, partition: int, now_ms: int) -> dict[str, int]:
-        """By topic, the offsets that must be processed before time advances.
-
-        A repeated batch keeps its time. By that time it finds the run that first processed it, so
-        that it produces the same output again.
-        """
-        known = [start for start in self.starts if start.started_ms <= now_ms]
-        if not known:
-            return {}
-        return {
-            topic: ends[partition] for topic, ends in known[-1].ends.items() if partition in ends
-        }
-
     def planner(self, batch: int) -> JobStart | None:
         """The run that first processed this batch, or None if it is unknown."""
         known = [start for start in self.starts if start.first_batch <= batch]
         return known[-1] if known else None
-
-    def rules_of(self, batch: int) -> BatchRules:
-        """The rules of the run that first processed this batch.
-
-        Part of the batch's outputs may be written. The rest must agree with them, even if the
-        configuration has changed since.
-        """
-        planner = self.planner(batch)
-        return planner.rules if planner and planner.rules else self.rules
 
 
 class MicroBatch(Generic[Buffer]):
@@ -155,12 +113,14 @@ class MicroBatch(Generic[Buffer]):
         new_buffer: Callable[[], Buffer],
     ) -> None:
         self._config = config
-        self._batch = batch
+        planner = self._planner = config.planner(batch)
         self._partition = partition
         self._now_ms = now_ms
         self._rows = PagedMap(store)
         positions = read_positions(self._rows.get(POSITIONS_KEY))
-        rules = config.rules_of(batch)
+        # A part of a repeated batch may be written. The rest must agree with it, even if the
+        # configuration has changed since.
+        rules = planner.rules if planner and planner.rules else config.rules
         self._log_is_clock = rules.processor_config.log_is_clock
         state = State(ByteStore(self._rows), rules.catalog)
         self._processor: Processor[Buffer] = Processor(
@@ -196,10 +156,7 @@ class MicroBatch(Generic[Buffer]):
         """Write the state. Returns when time has to advance next, in ms since 1970, or None."""
         paused = self._processor.paused_topics
         waiting = {topic: [paused[topic], *at] for topic, at in self._waiting.items()}
-        was_waiting = self._rows.get(_WAITING_KEY) is not None
-        if waiting or was_waiting:
-            row = write_json(waiting) if waiting else None
-            self._rows.apply([(_WAITING_KEY, row)])
+        self._rows.apply([(_WAITING_KEY, write_json(waiting) if waiting else None)])
         self._write()
         self._rows.flush()
         if self._log_is_clock:
@@ -212,8 +169,7 @@ class MicroBatch(Generic[Buffer]):
 
     def _start(self) -> None:
         """In the first micro-batch after a start, do what a worker does on opening a partition."""
-        planner = self._config.planner(self._batch)
-        noted = self._rows.get(_STARTED_KEY)
+        planner, noted = self._planner, self._rows.get(_STARTED_KEY)
         if planner and (noted is None or read_json(noted, "started") != planner.first_batch):
             self._rows.apply([(_STARTED_KEY, write_json(planner.first_batch))])
             self._processor.start()
@@ -225,10 +181,11 @@ class MicroBatch(Generic[Buffer]):
         if wake_ms is None or wake_ms > self._now_ms:
             return
         positions = self._processor.positions
-        ends = self._config.ends(self._partition, self._now_ms)
+        ends = self._planner.ends if self._planner else {}
         if all(
-            positions.get(topic, 0) >= end or topic in self._processor.paused_topics
-            for topic, end in ends.items()
+            positions.get(topic, 0) >= of.get(self._partition, 0)
+            or topic in self._processor.paused_topics
+            for topic, of in ends.items()
         ):
             self._processor.tick(self._now_ms)
 

@@ -114,13 +114,10 @@ class JobMonitor:
             self._next_commit = time.monotonic() + _COMMIT_S
             self._commit()
 
-    def has_reached(self, ends: Mapping[str, Mapping[int, int]]) -> bool:
+    def has_reached(self, ends: Mapping[tuple[str, int], int]) -> bool:
         """Whether the job has read up to these offsets."""
-        return all(
-            self._read.get(topic, {}).get(str(partition), 0) >= end
-            for topic, of in ends.items()
-            for partition, end in of.items()
-        )
+        read = self._read
+        return all(read.get(topic, {}).get(str(n), 0) >= end for (topic, n), end in ends.items())
 
     def summary(self) -> str:
         """A sentence about all micro-batches so far."""

@@ -15,7 +15,6 @@ from operator import attrgetter
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -39,6 +38,7 @@ from ringfaust.protocol.stored_rows import (
     write_inputs,
 )
 from ringfaust.spark.files import is_finished, last_planned, planned_offsets
+from ringfaust.spark.frames import kept, shuffle_key_of, shuffle_keys
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.ring.checkpoint import log_ends, read_identity, read_topic_ids, record_ends
 from ringfaust.spark.ring.job import SHUFFLE_KEY, direct_topics, repartitioned_routes
@@ -47,7 +47,6 @@ from ringfaust.spark.ring.operator import STATE_VARIABLE
 from ringfaust.spark.ring.ownership import other_job, release_rings, rings_owners
 from ringfaust.spark.ring.pages import rows_of
 from ringfaust.spark.ring.writer import OutputTarget, give_up_outputs, wrote_last
-from ringfaust.spark.spread import shuffle_key_of, shuffle_keys
 from ringfaust.spark.topic_ids import refuse_recreated
 
 _EARLIEST = -2
@@ -106,17 +105,14 @@ def worker_offsets(
         CannotMove: a worker still runs, or has not processed all of its repartition topic.
     """
     asyncio.run(refuse_if_running(worker))
-    rows = state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect()
-    for row in rows:
-        if bytes(row.row_key) == INPUTS_KEY:
+    positions: dict[int, Mapping[str, int]] = {}
+    for row in state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect():
+        if bytes(row.row_key) == POSITIONS_KEY:
+            positions[row.queue_partition] = read_positions(bytes(row.row_value))
+        else:
             inputs = read_inputs(bytes(row.row_value))
             ids = {topic: state.topic_id for topic, state in inputs.items()}
             asyncio.run(_refuse_recreated(worker, ids, ids))
-    positions = {
-        row.queue_partition: read_positions(bytes(row.row_value))
-        for row in rows
-        if bytes(row.row_key) == POSITIONS_KEY
-    }
     partitions = range(worker.partitions)
     found: dict[str, dict[str, int]] = {
         topic: {str(p): positions.get(p, {}).get(topic, _EARLIEST) for p in partitions}
@@ -142,22 +138,19 @@ async def _repartitioned_offsets(
                 f"the worker has not processed offsets {at} to {end - 1} of {repartition_topic}, "
                 f"partition {partition}: start it again until it has, then stop it"
             )
-    parts = await log_ends(client, topics)
-    tps = [(topic, partition) for topic, of in parts.items() for partition in of]
+    tps = await log_ends(client, topics)
     offsets = await group_offsets(client, worker_group(worker.application), tps)
-    for (topic, _), found in offsets.items():
-        await _refuse_recreated(worker, [topic], {topic: found.topic_id})
-    # Before a topic was repartitioned, the group's offset may have lagged behind the state.
-    committed = {
-        (topic, partition): found.offset
-        if found.is_repartitioned
-        else max(found.offset, positions.get(partition, {}).get(topic, 0))
-        for (topic, partition), found in offsets.items()
-    }
-    return {
-        topic: {str(partition): committed.get((topic, partition), _EARLIEST) for partition in of}
-        for topic, of in parts.items()
-    }
+    begins: dict[str, dict[str, int]] = {}
+    for topic, partition in tps:
+        at, committed = _EARLIEST, offsets.get((topic, partition))
+        if committed:
+            await _refuse_recreated(worker, [topic], {topic: committed.topic_id})
+            at = committed.offset
+            # Before the topic was repartitioned, this may have lagged behind the state.
+            if not committed.is_repartitioned:
+                at = max(at, positions.get(partition, {}).get(topic, 0))
+        begins.setdefault(topic, {})[str(partition)] = at
+    return begins
 
 
 # --- from the job to the worker -------------------------------------------------------------------
@@ -179,18 +172,17 @@ def move_to_worker(
     target = OutputTarget(worker=worker, query=job.query, tasks=job.tasks, inputs=frozenset())
     ends = _refuse_if_not_owner(worker, checkpoint, target)
     planned = last_planned(spark, checkpoint)
-    if planned is None and any(end.job for end in ends):
+    if planned < 0 and any(end.job for end in ends):
         release_rings(worker)  # it took them over and has never begun
         return 0
-    if planned is None or not is_finished(spark, checkpoint):
+    if planned < 0 or not is_finished(spark, checkpoint):
         raise _unfinished(checkpoint)
     offsets = planned_offsets(spark, checkpoint, planned)
     ids = read_topic_ids(spark, worker, checkpoint).known
     repartitioned = {route.topic for route in repartitioned_routes(worker, queues)}
-    # Kept on the executors' disks: the driver holds the pages of one task at a time.
-    pages = _read_pages(spark, checkpoint).persist(StorageLevel.DISK_ONLY)
     known = worker_state(spark, worker)
-    try:
+    # Kept on the executors' disks: the driver holds the pages of one task at a time.
+    with kept(_read_pages(spark, checkpoint), on_disk=True) as pages:
         _refuse_if_waiting(pages, repartitioned)
         asyncio.run(give_up_outputs(target))
         if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
@@ -202,8 +194,6 @@ def move_to_worker(
         # A partition moves in one transaction: one that an earlier run has moved may have gone on.
         left = {n for n, end in enumerate(ends) if end.job} or {*range(worker.partitions)}
         return _write_changelogs(worker, pages, known, keys, ids, left=left)
-    finally:
-        pages.unpersist()
 
 
 def _refuse_if_not_owner(
@@ -266,12 +256,7 @@ def _write_changelogs(
     """
     partitions = {key: partition for partition, key in enumerate(keys)}
     present = {row.shuffle_key for row in pages.select("shuffle_key").distinct().collect()}
-    old = known.select(
-        shuffle_key_of(keys, "queue_partition").alias("shuffle_key"),
-        "row_key",
-        F.lit(None).cast("long").alias("number"),
-        F.lit(None).cast("binary").alias("page"),
-    )
+    old = known.select(shuffle_key_of(keys, "queue_partition").alias("shuffle_key"), "row_key")
     rows = old.unionByName(pages, allowMissingColumns=True)
     rows = rows.repartition("shuffle_key").sortWithinPartitions("shuffle_key", "number")
     written = 0
@@ -326,19 +311,15 @@ class _Changelog:
 
 async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Changelog) -> None:
     """Replace the rows of a partition, in one transaction with the partition's positions."""
-    committer = TransactionalProducer(
+    async with TransactionalProducer(
         worker.application,
         partition,
         {Role.CHANGELOG: worker.topic(Role.CHANGELOG)},
         worker.client_options(),
         partition_transactional_id(worker.application, partition),
         timeout_ms=_MOVE_TIMEOUT_MS,
-    )
-    await committer.start()
-    try:
+    ) as committer:
         await committer.commit_rows(changelog.rows(), lambda: changelog.positions)
-    finally:
-        await committer.stop()
 
 
 async def _commit_repartitioned(
@@ -347,12 +328,8 @@ async def _commit_repartitioned(
     """Commit where the worker continues with the topics that it repartitions."""
     for topic, number, at in ((topic, int(n), of[n]) for topic, of in offsets.items() for n in of):
         name = repartition_transactional_id(worker.application, topic, number)
-        committer = TransactionalProducer(
+        metadata = repartition_metadata(ids[topic]) if topic in ids else ""
+        async with TransactionalProducer(
             worker.application, number, {}, worker.client_options(), name
-        )
-        await committer.start()
-        try:
-            metadata = repartition_metadata(ids[topic]) if topic in ids else ""
+        ) as committer:
             await committer.commit({}, [], {topic: at}, metadata)
-        finally:
-            await committer.stop()

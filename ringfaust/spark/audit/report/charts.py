@@ -110,11 +110,11 @@ def charts(figures: Figures) -> list[Chart]:
             "middle 80 %, for the queues with the most evictions.",
             lambda axes, theme: _lifetimes(axes, theme, figures),
         ))  # fmt: skip
-    if figures.deliveries:
-        share = figures.redeliveries / figures.deliveries
+    if deliveries := int(figures.handovers.sum()):
+        again = int(figures.handovers.loc[2:].sum())
         found.append(Chart(
             "redeliveries", "Redeliveries",
-            f"{figures.deliveries:,} deliveries, {figures.redeliveries:,} of them ({share:.1%}) "
+            f"{deliveries:,} deliveries, {again:,} of them ({again / deliveries:.1%}) "
             "redeliveries.",
             lambda axes, theme: _handovers(axes, theme, figures),
         ))  # fmt: skip
@@ -206,7 +206,7 @@ def _lifetimes(axes: Axes, theme: Theme, figures: Figures) -> None:
 
 
 def _handovers(axes: Axes, theme: Theme, figures: Figures) -> None:
-    counts = figures.handovers.set_index("number")["count"]
+    counts = figures.handovers
     numbers = list(range(1, max(3, int(counts.index.max())) + 1))
     values = [int(counts.get(number, 0)) for number in numbers]
     colours = [theme.others, *[theme.series[1]] * (len(numbers) - 1)]
@@ -243,7 +243,8 @@ def _over_time(
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"time (UTC), from {_day(figures.begin_ms)}")
+    begin = datetime.fromtimestamp(figures.begin_ms / 1000, UTC)
+    axes.set_xlabel(f"time (UTC), from {begin:%Y-%m-%d %H:%M}")
 
 
 def _clock(span_ms: int) -> Formatter:
@@ -284,10 +285,6 @@ def _name(queue: object) -> str:
 
 def _ordinal(number: int) -> str:
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
-
-
-def _day(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _thousands(value: float, _: object) -> str:

@@ -44,19 +44,8 @@ class Figures:
     """50th, 95th and 99th percentile of the age at eviction."""
     lifetimes: pd.DataFrame
     """queue, count, p10, p50, p90: ms from the send until a newer message evicted it."""
-    handovers: pd.DataFrame
-    """number, count: how many deliveries were the first, second … of their message."""
-
-    @property
-    def redeliveries(self) -> int:
-        """Number of deliveries that were not the first of their message."""
-        later = self.handovers[self.handovers["number"] > 1]
-        return int(later["count"].sum())
-
-    @property
-    def deliveries(self) -> int:
-        """Number of all deliveries."""
-        return int(self.handovers["count"].sum())
+    handovers: pd.Series
+    """By number: how many deliveries were the first, second … of their message."""
 
 
 def figures(verdict: Verdict, top: int = TOP) -> Figures:
@@ -164,7 +153,8 @@ def _lifetimes(evicted: DataFrame, names: list[str]) -> pd.DataFrame:
     return frame[["queue", "count", "p10", "p50", "p90"]].reset_index(drop=True)
 
 
-def _handovers(events: DataFrame) -> pd.DataFrame:
+def _handovers(events: DataFrame) -> pd.Series:
     number = F.least(F.col("handovers"), F.lit(MAX_HANDOVERS)).alias("number")
     dispatched = events.filter("event = 'dispatched'")
-    return dispatched.groupBy(number).count().orderBy("number").toPandas()
+    found = dispatched.groupBy(number).count().orderBy("number").toPandas()
+    return found.set_index("number")["count"]
