@@ -94,11 +94,16 @@ _WAITING: Final[dict[str, Callable[..., c.Command]]] = {
 def _in_turn(work: Work, stage: Stage) -> list[Stage]:
     """Check such a command. It may open further queues, whose first use comes before it, too."""
     name, *fields = stage.args
-    command = _WAITING[name](*fields)
+    command = _WAITING[name](*map(_as_tuples, fields))
     try:
         return _CHECKS[type(command)](work, command)
     except InTurn:
         return [stage]
+
+
+def _as_tuples(value: Any) -> Any:
+    """What was stored as JSON has lists."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 _CHECKS_IN_TURN: Final[dict[str, Callable[[Work, Stage], list[Stage]]]] = {

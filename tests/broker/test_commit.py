@@ -275,7 +275,8 @@ async def test_what_is_not_known_to_be_stored_is_sent_again_and_comes_once(
             if value != b"2":
                 patch.setattr(Direct, "produce", lose)
             end = await producer.commit(packed(producer, evicted=value), [(value, value)], {})
-        assert end == 2 * number + 1  # a marker ends each transaction
+        # A marker ends each transaction. That of the other producer may still be on its way.
+        assert number < end <= 2 * number + 1
     await producer.stop()
     assert lost == (0 if producer._writers[0]._direct is None else 2)
     assert await read_all(broker, names["evicted"]) == [b"1", b"2", b"3"]

@@ -88,8 +88,10 @@ def history(
             c.Pause(queue, "dispatch"), c.Resume(queue, "dispatch"), c.Purge(queue),
             c.Remove(queue, message), c.Move(queue, message, rng.choice(["a", "b"])),
             c.CancelScheduled(queue, message), c.DeliverNow(queue, message), c.Sweep(), c.Sweep(),
-            c.Credit(queue, name, 5), c.Heartbeat(queue, name), c.Reject(queue, name, message),
+            c.Credit(queue, name, 5),
         ]  # fmt: skip
+        if WINDOW in consumers:
+            commands += [c.Heartbeat(queue, name), c.Reject(queue, name, message)]
         yield rng.choice(commands), now
 
 
