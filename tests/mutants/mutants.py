@@ -222,7 +222,7 @@ MUTANTS = [
            "core/transitions/xids.py", "if heard.covers(row.began_ms, row.timeout_ms):",
            "if heard is not None:"),
     Mutant("acks beyond the bound", "R81, R120: a transaction has 10,000 operations at most",
-           "core/checks/settles.py", "> limits.XID_OPERATIONS:\n", "> 10 * limits.XID_OPERATIONS:\n"),
+           SETTLES, "> limits.XID_OPERATIONS:\n", "> 10 * limits.XID_OPERATIONS:\n"),
     Mutant("pending ack returns", "R81: what is acked in a transaction is protected",
            DELIVERING,
            "    queue.consumers[delivery.consumer].positions.pop(delivery.number, None)\n", ""),
