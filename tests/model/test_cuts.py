@@ -31,7 +31,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-RESTARTS = 0.1
+RESTARTS = 0.4
 """Before so many steps."""
 
 
