@@ -89,10 +89,14 @@ _WAITING: Final[dict[str, Callable[..., c.Command]]] = {
         c.Release,
     )
 }
+"""The commands that may wait for their turn, by the names of their types."""
 
 
 def _in_turn(work: Work, stage: Stage) -> list[Stage]:
-    """Check such a command. It may open further queues, whose first use comes before it, too."""
+    """Check a command whose turn has come.
+
+    It may open further queues, whose first use comes before it, too.
+    """
     name, *fields = stage.args
     command = _WAITING[name](*map(_as_tuples, fields))
     try:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import (
     DEADLINE_S,
     all_came_once,
-    application,
     client_of,
     lose_disk,
     queues_of,
@@ -26,22 +21,6 @@ QUEUES = {
     "fast": {},
     "strict": {"max_messages": 1, "when_full": "reject_newest", "max_message_bytes": 30},
 }
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, QUEUES) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
-def running(
-    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Application]:
-    """With a worker, for tests that do not meet in a queue."""
-    with application(broker, tmp_path_factory.mktemp("full"), QUEUES) as app:
-        app.new_worker()
-        yield app
 
 
 async def test_messages_for_a_full_queue_wait_and_none_is_lost(app: Application) -> None:

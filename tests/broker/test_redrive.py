@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -15,8 +13,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.redrive import send as sending
 from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
 from ringfaust.redrive.send import RedriveStopped, send_messages
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import application, balanced, client_of
+from tests.broker.clients import balanced, client_of
 from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
@@ -26,22 +23,6 @@ QUEUES = {
     "other": {},
     "thin": {"evicted_payload": "none", "ring_size": 1},
 }
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, QUEUES) as app:
-        yield app
-
-
-@pytest.fixture(scope="module")
-def running(
-    broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Application]:
-    """With a worker, for tests that do not meet in a queue."""
-    with application(broker, tmp_path_factory.mktemp("redrives"), QUEUES) as app:
-        app.new_worker()
-        yield app
 
 
 def redrive(app: Application, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import all_came_once, application, client_of, run, some
+from tests.broker.clients import all_came_once, client_of, run, some
 from tests.chaos.harness import Application, Worker, until
 
 pytestmark = pytest.mark.kafka
 
 QUEUES = {"q": {"ring_size": -1}}
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, QUEUES) as app:
-        yield app
 
 
 def is_ready(worker: Worker) -> bool:
