@@ -161,6 +161,9 @@ class Load:
             await self.control(key, type="detach", consumer=name)
 
     async def _settle(self, headers: dict[str, bytes]) -> None:
+        """Settle a delivery, if it is to one of its own consumers."""
+        if headers["ringfaust-consumer"].decode() not in _CONSUMERS:
+            return
         queue = headers["ringfaust-queue"].decode()
         done = self._random.choices(("ack", "release", "reject", ""), (80, 10, 2, 8))[0]
         if not done:
