@@ -13,7 +13,11 @@ Contract. A host drives a `Processor` in this order:
 4. Settle: `committed`, once the host's own store has the rows. Until then the batch is in flight:
    the next one may be decided (2), but its `writes` must wait.
 
-Polls change nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
+A record that has to wait pauses its topic. Once the queue `accepts_sends`, the host calls `resume`
+and passes in the records from the topic's position on. `skip_to` moves past offsets without a
+record. `pause` is for a host that keeps such records itself, and has been restarted.
+
+Polls decide nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
 `next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `why_paused`, `decided_outputs`,
 `revision` and `inputs_changed`. `state` is for reading only: queries, metrics and the status show
 it.
@@ -156,20 +160,19 @@ class Processor(Generic[Buffer]):
         """
         self.state = state
         """For reading only."""
-        self.positions = dict(positions)
+        self._positions = dict(positions)
+        self.positions: Mapping[str, int] = self._positions
         """By topic: the next offset to process. Earlier records are repeats and are skipped."""
         self.inputs: Mapping[str, InputState] = {}
         """By topic: what else is known about it. See `load_inputs` and `go_to`."""
         self._stored_inputs: Mapping[str, InputState] = {}
         self._feeds: Feeds | None = None
         """What is to be stored about the routes; None if it is stored."""
-        self.paused_topics: dict[str, str] = {}
-        """Paused topics, with the queue that the next record of each waits for. The queue's pulling
-        is paused (R90), or the queue is full (R60 block). Or a route of a revision that the
-        partition has not taken up yet has sent the record (R128). Records of a paused topic are
-        skipped. To
-        resume it once the queue `accepts_sends`, the host seeks to the topic's position and removes
-        the topic here."""
+        self._paused_topics: dict[str, str] = {}
+        self.paused_topics: Mapping[str, str] = self._paused_topics
+        """By topic that is paused: the queue that its next record waits for, because its pulling is
+        paused (R90) or it is full (R60 block). Or the record comes from a route of a revision that
+        the partition has not taken up yet (R128). Records of these topics are skipped."""
         self._config = shared
         if shared.newest is not None and state.configuration is None and not positions:
             state.configure(shared.newest, shared.newest.catalog())
@@ -227,7 +230,7 @@ class Processor(Generic[Buffer]):
             self._config.repartition_topic,
         )
         most = self._config.max_record_bytes
-        paused, spread, positions = self.paused_topics, self._config.spread, self.positions
+        paused, spread, positions = self._paused_topics, self._config.spread, self._positions
         skipped: list[FetchedRecord] = []
         self._has_answered = False
         for record in records:
@@ -265,9 +268,26 @@ class Processor(Generic[Buffer]):
             wall_ms: the host's clock.
         """
         assert not self.is_unfinished, "a large command continues before any record"
-        self.positions[record.topic] = record.offset + 1
-        self.paused_topics.pop(record.topic, None)
+        self._positions[record.topic] = record.offset + 1
+        self.resume(record.topic)
         self._undecodable(record, why, max(wall_ms, self.state.now_ms))
+
+    def skip_to(self, positions: Mapping[str, int]) -> None:
+        """Move past offsets without a record, such as those of markers. They are no gap (R112)."""
+        for topic, position in positions.items():
+            if topic not in self._paused_topics and self._positions.get(topic, 0) < position:
+                self._positions[topic] = position
+
+    def pause(self, topic: str, queue: str) -> None:
+        """Skip the records of a topic until `resume`, because the next one waits for a queue."""
+        self._paused_topics[topic] = queue
+
+    def resume(self, topic: str) -> None:
+        """Take the records of a topic again: the host goes back to its position, and reads on.
+
+        If the next one still has to wait, it pauses its topic again.
+        """
+        self._paused_topics.pop(topic, None)
 
     def start(self) -> None:
         """Do what a host must do first after it has opened the partition (R81, R82)."""
@@ -334,7 +354,7 @@ class Processor(Generic[Buffer]):
         if gaps:
             self._finish()  # a gap is reported between two commands, never within one (R114)
         inputs = dict(self.inputs)
-        self.positions.update(positions)
+        self._positions.update(positions)
         for topic, topic_id in ids.items():
             known = inputs.get(topic, InputState())
             inputs[topic] = known._replace(topic_id=topic_id or known.topic_id)
@@ -389,16 +409,16 @@ class Processor(Generic[Buffer]):
         source = place_of(record)
         repartitioned = topic == self._config.repartition_topic
         if repartitioned and (revision := revision_of(record)) > self.revision:
-            self.paused_topics[topic] = f"{_REVISION}{revision}"
-            self.positions[topic] = record.offset
+            self.pause(topic, f"{_REVISION}{revision}")
+            self._positions[topic] = record.offset
             return False
         send = read_send(record, queue, source, now_ms, repartitioned=repartitioned)
         if (known is None or known.paused or known.is_limited) and (
             waits_for := self._engine.pausing_queue(send)
         ) is not None:
-            self.paused_topics[topic] = waits_for
-            if topic in self.positions:
-                self.positions[topic] = record.offset
+            self.pause(topic, waits_for)
+            if topic in self._positions:
+                self._positions[topic] = record.offset
             return False
         if repartitioned:
             self._note_copied(record)
@@ -450,10 +470,10 @@ class Processor(Generic[Buffer]):
         if key not in self.positions:
             where, _, _ = key.rpartition("/")
             for old in [name for name in self.positions if name.startswith(f"{where}/")]:
-                del self.positions[old]  # the topic was deleted and created again
+                del self._positions[old]  # the topic was deleted and created again
             if len(copied_keys(self.positions)) >= limits.COPIED_PARTITIONS:
                 return  # without its offset, its task does not begin (`copied_before`)
-        self.positions[key] = position
+        self._positions[key] = position
 
     def _control(self, record: FetchedRecord, now_ms: int) -> int:
         """Execute a control command; returns the time from then on."""

@@ -107,7 +107,7 @@ def test_a_queue_whose_reading_was_paused_before_its_first_message_is_reported()
     say(processing, "pause", queue="keyed.k", what="pulling")
     assert said(processing, OTHER) == []
     say(processing, "resume", queue="keyed.k", what="pulling")
-    processing.paused_topics.clear()
+    processing.resume("in")
     (line,) = said(processing, OTHER)
     assert (line["queue"], line["by"]) == ("keyed.k", f"in/{OTHER}/0")
 

@@ -58,7 +58,7 @@ class Harness:
 
     def go_on(self, topic: str) -> None:
         """As the host does: go back to the position, and read on."""
-        del self.processor.paused_topics[topic]
+        self.processor.resume(topic)
         self.take(*self.logs[topic][self.processor.positions[topic] :])
 
     def ready(self, queue: str) -> list[str]:
@@ -172,7 +172,7 @@ def test_gaps_in_the_log_change_nothing(harness: Harness) -> None:
     )
     assert harness.processor.positions["in"] == 7
     harness.take(harness.say("resume", "slow", what="pulling"))
-    del harness.processor.paused_topics["in"]
+    harness.processor.resume("in")
     harness.take(*(harness.logs["in"][n]._replace(offset=at) for n, at in ((1, 7), (2, 9))))
     assert (harness.ready("slow"), harness.processor.positions["in"]) == (["a", "b", "c"], 10)
 
@@ -237,7 +237,7 @@ def test_a_position_is_kept_of_each_partition_that_was_copied() -> None:
 
 def test_the_positions_that_are_kept_have_a_bound() -> None:
     harness, most = Harness(), limits.COPIED_PARTITIONS
-    harness.processor.positions |= {f"in/{number}/id": 1 for number in range(most)}
+    harness.processor.skip_to({f"in/{number}/id": 1 for number in range(most)})
     ours = {h.SOURCE: f"in/{most}/5", h.SOURCE_TOPIC_ID: "id"}
     harness.take(harness.send("a", "slow", topic="hop", **ours))
     assert len(harness.processor.positions) == most + 1

@@ -101,7 +101,7 @@ def play(processor: Processor[list[OutRecord]], batch: dict[str, Any]) -> None:
         processor.tick(at_ms)
     for topic, queue in list(processor.paused_topics.items()):
         if processor.accepts_sends(queue):
-            del processor.paused_topics[topic]
+            processor.resume(topic)
     processor.take([input_record(fields, at_ms) for fields in batch["records"]], at_ms)
 
 

@@ -594,6 +594,9 @@ class Processor:
     def why_paused(self, queue: str) -> str:
         return "full"
 
+    def resume(self, topic: str) -> None:
+        del self.paused_topics[topic]
+
 
 async def resumed(world: Surroundings, processor: Any, after_s: float) -> None:
     pauses = InputPauses(0, processor, world.context)

@@ -128,7 +128,8 @@ class MicroBatch(Generic[Buffer]):
         )
         waiting = _read_waiting(self._rows.get(_WAITING_KEY))
         self._waiting: dict[str, list[int]] = {topic: at[1:] for topic, at in waiting.items()}
-        self._processor.paused_topics.update({topic: at[0] for topic, at in waiting.items()})
+        for topic, (queue, *_) in waiting.items():
+            self._processor.pause(topic, queue)
 
     @property
     def positions(self) -> Mapping[str, int]:
@@ -205,7 +206,7 @@ class MicroBatch(Generic[Buffer]):
         for topic, queue in list(processor.paused_topics.items()):
             if not processor.accepts_sends(queue):
                 continue
-            del processor.paused_topics[topic]
+            processor.resume(topic)
             first, end = self._waiting.pop(topic, (0, 0))
             for number in range(first, end):
                 key = _waiting_key(topic, number)

@@ -204,7 +204,7 @@ class MemoryWorker:
     def _process(self, each: _Partition) -> bool:
         processor, moved = each.processor, False
         for topic in each.inputs:
-            processor.paused_topics.pop(topic, None)  # it pauses again if there still is no room
+            processor.resume(topic)  # it pauses again if there still is no room
             position = processor.positions.get(topic, 0)
             records = self._topics.read((topic, each.number), position)
             if records:

@@ -37,7 +37,7 @@ class InputPauses:
     def keep(self, topics: Collection[str]) -> None:
         """Pause only those of these topics: the others are read no more."""
         for topic in [topic for topic in self._processor.paused_topics if topic not in topics]:
-            del self._processor.paused_topics[topic]
+            self._processor.resume(topic)
             self._paused.pop(topic, None)
 
     async def update(self) -> None:
@@ -71,7 +71,7 @@ class InputPauses:
         except IllegalStateError:
             return  # reassigned meanwhile: the new assignment seeks
         self._paused.pop(topic, None)
-        del self._processor.paused_topics[topic]
+        self._processor.resume(topic)
         log.info(
             "%s, partition %d: resumed at offset %d: %s", topic, self._number, offset,
             "its configuration is in use" if awaits_revision(queue)

@@ -328,10 +328,7 @@ class PartitionWork:
 
     def skip_to(self, offsets: Mapping[TP, int]) -> None:
         """Move past transaction markers behind the records of a cycle, which are no gap (R112)."""
-        positions, paused = self._processor.positions, self._processor.paused_topics
-        for (topic, _), offset in offsets.items():
-            if topic not in paused and positions.get(topic, 0) < offset:
-                positions[topic] = offset
+        self._processor.skip_to({tp.topic: offset for tp, offset in offsets.items()})
 
     def take_commit(
         self, wall_ms: int, *, is_last: bool = False, is_probe: bool = False
