@@ -39,7 +39,7 @@ STAGES = ("take", "outputs", "rows", "changelog", "apply")
 
 
 class Bench:
-    """A processor over a RocksDB store, which notes the processor time of each stage."""
+    """A processor over a RocksDB store, which notes the CPU time of each stage."""
 
     def __init__(self, folder: Path, queue: str, ring_size: int) -> None:
         self.store = RocksStore(folder / "partition-0", Cache(CACHE_BYTES))

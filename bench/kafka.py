@@ -34,7 +34,7 @@ class Growth(NamedTuple):
 
     per_second: float
     cpu_us: float
-    """Processor time of the watched processes, per message."""
+    """CPU time of the watched processes, per message."""
 
 
 class Kafka:

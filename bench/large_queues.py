@@ -1,6 +1,6 @@
 """Memory and transactions of commands on large queues (R114): one partition, in process.
 
-Prints resident memory, and for each command its transactions and the processor time of the longest.
+Prints resident memory, and for each command its transactions and the CPU time of the longest.
 docs/operations.md (limits) has the figures.
 """
 

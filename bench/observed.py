@@ -2,7 +2,7 @@
 
 The loads of `make bench-quick`, on a worker whose status is published and whose metrics are scraped
 at its start and every 15 seconds, and on one without both. They take turns, and begin in turns. The
-processor time of the worker for each message is what other work on the machine disturbs least.
+CPU time of the worker for each message is what other work on the machine disturbs least.
 """
 
 from __future__ import annotations

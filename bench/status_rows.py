@@ -46,7 +46,7 @@ def main() -> None:
         rows.take(partition, key, value)
     seconds = time.process_time() - start
     used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"a reader: {used:.0f} MiB, {seconds:.1f} s of processor time")
+    print(f"a reader: {used:.0f} MiB, {seconds:.1f} s of CPU time")
     start = time.process_time()
     found = sum(1 for _ in rows.queues())
     print(f"all {found:,} queues once: {(time.process_time() - start) * 1000:.0f} ms")

@@ -55,7 +55,7 @@ async def _fill(worker: WorkerConfig, at_once: int) -> None:
 
 
 def _command_s(worker: WorkerConfig) -> tuple[float, float]:
-    """Seconds that the command takes, with the start of Python; and of processor time."""
+    """Seconds that the command takes, with the start of Python; and of CPU time."""
     began, began_cpu_s = time.perf_counter(), _children_cpu_s()
     where = ("--bootstrap-servers", worker.bootstrap_servers, "--application", worker.application)
     command = [sys.executable, "-m", "ringfaust", "trace", WANTED, *where]

@@ -1,6 +1,6 @@
 """`ringfaust` with a log of everything that blocks the event loop, for `bench.large_worker`.
 
-Each line: when it ended (s since 1970), how long it took (s), and its processor time (s).
+Each line: when it ended (s since 1970), how long it took (s), and its CPU time (s).
 """
 
 from __future__ import annotations

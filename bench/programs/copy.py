@@ -41,7 +41,7 @@ async def _copy(options: dict[str, Any]) -> None:
                 await producer.send_batch(batch, target, partition=0)
                 await producer.send_offsets_to_transaction({tp: records[-1].offset + 1}, target)
             done += len(records)
-    await asyncio.Event().wait()  # until SIGTERM: its processor time is still to be read
+    await asyncio.Event().wait()  # until SIGTERM: its CPU time is still to be read
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One queue, decoded: its tables, its numbers, and the questions asked about them.
 
-Everything here only reads: who is lowest, who is next, who is expired, what is beyond a limit. The
-modules of `transitions` change a queue; what may happen to a message is decided there.
+The questions only read: who is lowest, who is next, who is expired, what is beyond a limit. What
+happens to a message is decided in `transitions`, which change the tables and numbers of a queue.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def faults(seed: int, *, traces: bool, steps: int = STEPS) -> Iterator[Fault]:
 
     Args:
         seed: decides the history.
-        traces: measure memory; else processor time. To trace memory takes time.
+        traces: measure memory; else CPU time. To trace memory takes time.
         steps: how long the history is.
     """
     compile_selector("x > 1")  # the first one builds the parser

@@ -29,7 +29,7 @@ CREDIT = 5
 """Credit of the consumer that every fourth ring has; it never settles."""
 _DEADLINE_S = 300
 _POLL_S = 0.5
-"""A poll opens a consumer or reads a topic, which takes processor time from the job."""
+"""A poll opens a consumer or reads a topic, which takes CPU time from the job."""
 
 
 class RingHarness:

@@ -1,6 +1,6 @@
 """The stages of consumers' commands: attach, settle, return what they hold.
 
-Each goes the way of every command: expire, do, dispatch. `checks` has accepted the command.
+Each keeps to the order of commands: expire, do, dispatch. `checks` has accepted the command.
 """
 
 from __future__ import annotations

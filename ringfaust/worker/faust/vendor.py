@@ -442,7 +442,7 @@ def _uncrowded(batch: Any, raw: bytes) -> Any:
 
 
 def _is_intact(batch: Any, raw: bytes) -> bool:
-    """Whether the checksum is right. The Kafka client computes it without the processor's help."""
+    """Whether the checksum is right. The Kafka client does not use the CPU's instruction for it."""
     magic, found = _CHECKSUM.unpack_from(raw)
     if magic != _FORMAT:
         return cast(bool, batch.validate_crc())

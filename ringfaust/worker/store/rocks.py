@@ -57,7 +57,7 @@ _NOT_ITS_FILES = re.compile(
 
 
 def _with_compaction_last() -> Env:
-    """RocksDB's threads: compaction takes the processor only when the worker leaves it idle.
+    """RocksDB's threads: compaction takes the CPU only when the worker leaves it idle.
 
     If it falls too far behind, RocksDB slows the writes.
     """
