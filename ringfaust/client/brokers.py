@@ -12,10 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import CoordinationType
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument
-from ringfaust.client.routed import subscribed_topics
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.transactional.vendor import Stoppable, stop_client
 from ringfaust.transactional.writer import Sent, TransactionalWriter
@@ -62,7 +65,11 @@ class Brokers(Protocol):
         """A producer with a transactional id."""
 
     async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
-        """What the members of a group read, asked by a producer; empty: nobody knows."""
+        """What the members of a consumer group read, asked through a producer that is started.
+
+        Empty if that is not known: the group has no members or rebalances, or the brokers do not
+        let this client see it.
+        """
 
 
 class KafkaBrokers:
@@ -85,8 +92,22 @@ class KafkaBrokers:
         return TransactionalWriter(self._options, transactional_id)
 
     async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
-        """What the members of a group read, asked by a producer; empty: nobody knows."""
-        return await subscribed_topics(producer, group)
+        """Ask the coordinator of the group."""
+        client: Any = producer.client
+        try:
+            coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+            answer = await client.send(coordinator, DescribeGroupsRequest([group]))
+        except KafkaError:
+            return frozenset()
+        ((code, *_, members),) = (each[:6] for each in answer.groups)
+        if code:
+            return frozenset()
+        return frozenset(topic for each in members for topic in _subscription(each[3]))
+
+
+def _subscription(metadata: bytes) -> list[str]:
+    """The topics of a member. During a rebalance the brokers hand out no metadata."""
+    return list(ConsumerProtocolMemberMetadata.decode(metadata).subscription) if metadata else []
 
 
 _in_memory: dict[str, Brokers] = {}
