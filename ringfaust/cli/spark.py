@@ -18,12 +18,10 @@ from ringfaust.cli.parts import (
 from ringfaust.spark.options import (
     AuditOptions,
     BackfillOptions,
-    DryRun,
-    JobName,
     LakeOptions,
     MaintainOptions,
     Master,
-    Rate,
+    RedriveOptions,
     RewindOptions,
     RingOptions,
     SessionOptions,
@@ -127,56 +125,15 @@ def backfill(*, options: BackfillOptions, files: ConfigFiles, session: SessionOp
 
 @spark.command(cls=SparkCommand)
 @with_options
-def redrive(
-    *,
-    lake: Annotated[str, location("Folder or URI of the lake.")],
-    role: Annotated[
-        str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
-    ],
-    where: Annotated[
-        str, typer.Option(metavar="SQL", help="Condition on the columns of the lake's records.")
-    ],
-    to_topic: Annotated[
-        str | None,
-        typer.Option(help="Topic to send to. Default: the topic each message came from."),
-    ] = None,
-    files: ConfigFiles,
-    name: JobName = None,
-    rate: Rate = None,
-    max_redrives: Annotated[
-        int, typer.Option(min=1, help="Skip messages that have been redriven this often.")
-    ] = 5,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also send messages that a redrive has sent before.")
-    ] = False,
-    dry_run: DryRun = False,
-    master: Master = None,
-    session: SessionOptions,
-) -> None:
+def redrive(*, options: RedriveOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Send dead or evicted messages from the lake again, each exactly once.
 
     Example: ringfaust spark redrive --lake /lake --from dead --where "queue = 'orders'" --dry-run
     """
-    from ringfaust.spark.backfill.errors import read_choice
     from ringfaust.spark.redrive.command import run
-    from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
 
     session.use()
-    chosen = read_choice("--from", role, LakeRole)
-    worker, queues = files.load()
-    request = LakeRedriveRequest(
-        worker=worker,
-        queues=queues,
-        lake=lake,
-        role=chosen,
-        where=where,
-        to_topic=to_topic,
-        name=name,
-        rate=rate,
-        max_redrives=max_redrives,
-        again=again,
-    )
-    run(request, dry_run=dry_run, master=master)
+    run(*files.load(), options)
 
 
 @spark.command(cls=SparkCommand)

@@ -195,6 +195,30 @@ class BackfillOptions(NamedTuple):
     master: Master = None
 
 
+class RedriveOptions(NamedTuple):
+    """Of `ringfaust spark redrive`."""
+
+    lake: Annotated[str, location("Folder or URI of the lake.")]
+    role: Annotated[
+        str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
+    ]
+    where: Annotated[str, text("SQL", "Condition on the columns of the lake's records.")]
+    to_topic: Annotated[
+        str | None,
+        typer.Option(help="Topic to send to. Default: the topic each message came from."),
+    ] = None
+    name: JobName = None
+    rate: Rate = None
+    max_redrives: Annotated[
+        int, typer.Option(min=1, help="Skip messages that have been redriven this often.")
+    ] = 5
+    again: Annotated[
+        bool, typer.Option("--again", help="Also send messages that a redrive has sent before.")
+    ] = False
+    dry_run: DryRun = False
+    master: Master = None
+
+
 class RewindOptions(NamedTuple):
     """Of `ringfaust spark rewind`."""
 

@@ -29,6 +29,7 @@ from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
 from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
+from ringfaust.spark.options import RedriveOptions
 from ringfaust.spark.redrive.command import plan, redrive
 from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest, LakeRole
 from ringfaust.testing.broker import EmbeddedBroker
@@ -68,9 +69,8 @@ class Bench:
         self.request = LakeRedriveRequest(
             worker=self.worker,
             queues=self.queues,
-            lake=self.lake,
             role=LakeRole.DEAD,
-            where="reason = 'rejected'",
+            options=RedriveOptions(self.lake, LakeRole.DEAD, "reason = 'rejected'"),
         )
 
     def add(self, *records: dict[str, Any]) -> None:
@@ -84,8 +84,9 @@ class Bench:
         frame = self.spark.createDataFrame(rows, RECORDS.schema)
         frame.write.format("delta").mode("append").save(path(self.lake, "records"))
 
-    def run(self, **changes: Any) -> int:
-        request = replace(self.request, **changes)
+    def run(self, role: LakeRole = LakeRole.DEAD, **changes: Any) -> int:
+        options = self.request.options._replace(**changes)
+        request = replace(self.request, role=role, options=options)
         return redrive(self.spark, request).written
 
     def ids(self, topic: str) -> list[str]:

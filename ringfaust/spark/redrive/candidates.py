@@ -63,8 +63,8 @@ class LakeCandidates:
         messages = self._messages
         self._jobs = asyncio.run(read_jobs(self.context, self._topic))
         self._earlier = self._earlier_self()
-        is_sent = F.lit(False) if request.again else self._is_sent()
-        over_limit = F.col("redrives") >= request.max_redrives
+        is_sent = F.lit(False) if request.options.again else self._is_sent()
+        over_limit = F.col("redrives") >= request.options.max_redrives
         counted = messages.select(F.count_if(is_sent), F.count_if(~is_sent & over_limit))
         ((already_sent, left_out),) = counted.collect()
         left = messages.where(~is_sent & ~over_limit)
@@ -73,7 +73,7 @@ class LakeCandidates:
         if topics:
             targets = asyncio.run(read_targets(worker, queues, topics, now_ms, "--to-topic"))
         left = left.withColumn("fault", payload_fault(left, request))
-        records = to_records(left, targets, keeps_topic=request.to_topic is None)
+        records = to_records(left, targets, keeps_topic=request.options.to_topic is None)
         self._checked = check_rows(records, targets, queues, now_ms)
         self._checked.persist(StorageLevel.DISK_ONLY)
         by_queue = self._checked.where("fault is null").groupBy("topic", "queue").count().collect()
@@ -94,7 +94,7 @@ class LakeCandidates:
         job = self._earlier
         if job and not job.is_shared:
             # If it sends them again, it may forget at once that it has sent them.
-            passed = F.lit(False) if self._request.again else _passed(job)
+            passed = F.lit(False) if self._request.options.again else _passed(job)
             rows = _by_page(self._messages.where(passed)).select("origin_partition", "offset")
             asyncio.run(share(self.context, job, (self._origin(row) for row in _read(rows))))
 
@@ -104,7 +104,7 @@ class LakeCandidates:
         Raises:
             MaybeSent: another job of an earlier version may have sent some of them.
         """
-        if self._request.again:
+        if self._request.options.again:
             return
         for job in self._jobs:
             if job is not self._earlier and (count := self._checked.where(_passed(job)).count()):

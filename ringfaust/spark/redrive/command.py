@@ -15,21 +15,25 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
-from ringfaust.spark.backfill.errors import BadRows, first_line
+from ringfaust.spark.backfill.errors import BadRows, first_line, read_choice
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.options import RedriveOptions
 from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
-from ringfaust.spark.redrive.records import LakeRedriveRequest
+from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 
 
-def run(request: LakeRedriveRequest, *, dry_run: bool, master: str | None) -> None:
+def run(worker: WorkerConfig, queues: QueuesConfig, options: RedriveOptions) -> None:
     """Run the redrive, or its dry run, in a session of its own and print the result."""
+    role = read_choice("--from", options.role, LakeRole)
+    request = LakeRedriveRequest(worker=worker, queues=queues, role=role, options=options)
     out = Terminal()
-    with open_session(f"{request.worker.application} redrive", master) as spark:
-        if dry_run:
+    with open_session(f"{worker.application} redrive", options.master) as spark:
+        if options.dry_run:
             _print_plan(out, plan(spark, request), request.job)
         else:
             print_result(out, redrive(spark, request))
@@ -84,8 +88,8 @@ def _send(candidates: LakeCandidates, request: LakeRedriveRequest) -> int:
         sending = send(
             candidates.context,
             candidates,
-            again=request.again,
-            rate=request.rate,
+            again=request.options.again,
+            rate=request.options.rate,
             said=lambda sent: bars.update(bar, completed=sent),
         )
         try:

@@ -22,6 +22,7 @@ from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.lake.tables import RECORDS, read
+from ringfaust.spark.options import RedriveOptions
 from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
@@ -41,21 +42,8 @@ class LakeRedriveRequest:
 
     worker: WorkerConfig
     queues: QueuesConfig
-    lake: str
-    """Folder or URI of the lake."""
     role: LakeRole
-    where: str
-    """SQL condition over the columns of the lake's table `records`."""
-    to_topic: str | None = None
-    """The target topic; None: the topic that each message came from."""
-    name: str | None = None
-    """Name of the job; None: made from the condition and the target."""
-    rate: float | None = None
-    """Records per second, over all tasks; None: unlimited."""
-    max_redrives: int = 5
-    """A message that was sent again so often is left out (R43)."""
-    again: bool = False
-    """Also send messages that a redrive has sent before."""
+    options: RedriveOptions
 
     @property
     def job(self) -> str:
@@ -64,18 +52,19 @@ class LakeRedriveRequest:
         Raises:
             CannotBackfill: the name is invalid.
         """
-        return job_name(self.name, self.fingerprint)
+        return job_name(self.options.name, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
         """Equal for the same condition and target."""
-        parts = json.dumps([self.role, self.where, self.to_topic])
+        parts = json.dumps([self.role, self.options.where, self.options.to_topic])
         return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
     @property
     def about(self) -> str:
         """A description."""
-        return f"{self.role} messages where {self.where}, to {self.to_topic or 'their own topics'}"
+        where, to = self.options.where, self.options.to_topic or "their own topics"
+        return f"{self.role} messages where {where}, to {to}"
 
 
 def to_records(
@@ -159,19 +148,20 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
     Raises:
         CannotBackfill: there is no lake, or the condition does not fit it.
     """
+    lake, where = request.options.lake, request.options.where
     try:
-        records = read(spark, request.lake, RECORDS.name)
+        records = read(spark, lake, RECORDS.name)
     except SPARK_ERRORS as error:
-        text = f"{request.lake!r} is no lake, or has no records yet: {first_line(error)}"
+        text = f"{lake!r} is no lake, or has no records yet: {first_line(error)}"
         raise CannotBackfill("--lake", text) from None
     # Undecodable records are no messages and belong to no queue.
     known = records.where((F.col("role") == request.role.value) & F.col("sequence").isNotNull())
     try:
-        matching = known.where(request.where)
+        matching = known.where(where)
         deterministic = is_deterministic(matching)
     except SPARK_ERRORS as error:
         names = ", ".join(known.columns)
-        text = f"{request.where!r} is not a valid condition: {first_line(error)} Columns: {names}"
+        text = f"{where!r} is not a valid condition: {first_line(error)} Columns: {names}"
         raise CannotBackfill("--where", text) from None
     if not deterministic:
         raise CannotBackfill(
@@ -179,6 +169,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
         )
     last = known.groupBy("partition", "queue", "id").agg(F.max("offset").alias("offset"))
     source = F.regexp_extract("source", r"^(.*)/(\d+)/(\d+)$", 1)
+    to_topic = request.options.to_topic
     return matching.join(last, ["partition", "queue", "id", "offset"], "left_semi").withColumns(
         {
             "origin_partition": F.col("partition"),
@@ -187,7 +178,7 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
             "redrives": F.coalesce(
                 kept_header(h.REDRIVES).cast("string").try_cast("int"), F.lit(0)
             ),
-            "topic": F.lit(request.to_topic) if request.to_topic else source,
+            "topic": F.lit(to_topic) if to_topic else source,
         }
     )
 
