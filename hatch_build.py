@@ -54,7 +54,6 @@ COMPILED = (
     "protocol/stored_rows/messages.py",
     "protocol/stored_rows/queue_rows.py",
     "protocol/stored_rows/writes.py",
-    "protocol/undecodable.py",
 )
 """What runs for each record, and has more than named tuples: mypyc leaves those as they are, but
 loses the types of their fields. A base class of a compiled class must be compiled, too."""

@@ -15,7 +15,7 @@ Contract. A host drives a `Processor` in this order:
 
 A record that has to wait pauses its topic. Once the queue `accepts_sends`, the host calls `resume`
 and passes in the records from the topic's position on. `skip_to` moves past offsets without a
-record. `pause` is for a host that keeps such records itself, and has been restarted.
+record. With `pause`, a host that keeps such records itself tells a new processor where it has some.
 
 Polls decide nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
 `next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `why_paused`, `decided_outputs`,
@@ -64,10 +64,9 @@ from ringfaust.protocol.records import FetchedRecord, Role, place_of
 from ringfaust.protocol.routes import (
     Route,
     RouteTemplate,
-    check_name,
     copied_keys,
     copied_to,
-    read_send,
+    decode,
     revision_of,
     source_of,
 )
@@ -83,10 +82,6 @@ from ringfaust.protocol.stored_rows import (
     write_inputs,
     write_positions,
 )
-from ringfaust.protocol.undecodable import refuse_oversized, undecodable_line
-
-_REPARTITION_BYTES = 4_000
-"""What repartitioning may add to a record: the headers for its queue, source and time."""
 
 _QUEUES_AT_ONCE = 1_000
 
@@ -174,6 +169,7 @@ class Processor(Generic[Buffer]):
         paused (R90) or it is full (R60 block). Or the record comes from a route of a revision that
         the partition has not taken up yet (R128). Records of these topics are skipped."""
         self._config = shared
+        self._most_bytes = shared.max_record_bytes
         if shared.newest is not None and state.configuration is None and not positions:
             state.configure(shared.newest, shared.newest.catalog())
         self._engine = Engine(state, shared.step_transitions)
@@ -196,12 +192,11 @@ class Processor(Generic[Buffer]):
     def use_routes(self, routes: Sequence[Route]) -> None:
         """Use these routes of topics that are read without repartitioning, from here on (R128)."""
         repartition = Route(self._config.repartition_topic, f"{{header:{QUEUE}}}")
-        templates = {route.topic: RouteTemplate(route.queue) for route in (*routes, repartition)}
-        self._queue_of = {topic: template.queue_of for topic, template in templates.items()}
+        self._routes = {each.topic: RouteTemplate(each.queue) for each in (*routes, repartition)}
         spread = self._config.spread
         self._keyed = {
             topic
-            for topic, template in templates.items()
+            for topic, template in self._routes.items()
             if self._config.partitions > 1 and topic not in spread and "key" in template.parts
         }
         """Topics whose records are expected in the partitions of their keys (R113)."""
@@ -225,11 +220,7 @@ class Processor(Generic[Buffer]):
         is_full = self.is_full
         assert not is_full, "the batch is full: commit it first"
         now_ms = self.state.now_ms if self._config.log_is_clock else max(wall_ms, self.state.now_ms)
-        control_topic, repartition_topic = (
-            self._config.control_topic,
-            self._config.repartition_topic,
-        )
-        most = self._config.max_record_bytes
+        control_topic = self._config.control_topic
         paused, spread, positions = self._paused_topics, self._config.spread, self._positions
         skipped: list[FetchedRecord] = []
         self._has_answered = False
@@ -244,9 +235,6 @@ class Processor(Generic[Buffer]):
             if topic not in spread:
                 positions[topic] = offset + 1
             try:
-                refuse_oversized(
-                    record, most + _REPARTITION_BYTES if topic == repartition_topic else most
-                )
                 if topic == control_topic:
                     now_ms = self._control(record, now_ms)
                     if self._has_answered:
@@ -401,18 +389,21 @@ class Processor(Generic[Buffer]):
 
     def _produced(self, record: FetchedRecord, topic: str, now_ms: int) -> bool:
         """Send the record to its queue; False if that pauses its topic."""
-        queue = self._queue_of[topic](record)
-        known = self.state.queues.get(queue)  # saves most records two calls
-        if known is None:
-            check_name(queue)
-            self._room -= self.state.catalog.cost_of(queue)
         source = place_of(record)
         repartitioned = topic == self._config.repartition_topic
-        if repartitioned and (revision := revision_of(record)) > self.revision:
-            self.pause(topic, f"{_REVISION}{revision}")
+        revision = self.revision if repartitioned else None
+        send = decode(
+            record, self._routes[topic], source, now_ms,
+            most_bytes=self._most_bytes, revision=revision,
+        )  # fmt: skip
+        if send is None:
+            self.pause(topic, f"{_REVISION}{revision_of(record)}")
             self._positions[topic] = record.offset
             return False
-        send = read_send(record, queue, source, now_ms, repartitioned=repartitioned)
+        queue = send.queue
+        known = self.state.queues.get(queue)  # saves most records two calls
+        if known is None:
+            self._room -= self.state.catalog.cost_of(queue)
         if (known is None or known.paused or known.is_limited) and (
             waits_for := self._engine.pausing_queue(send)
         ) is not None:
@@ -478,7 +469,7 @@ class Processor(Generic[Buffer]):
     def _control(self, record: FetchedRecord, now_ms: int) -> int:
         """Execute a control command; returns the time from then on."""
         try:
-            asked = control.read_control(record.value)
+            asked = control.decode(record, self._most_bytes)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
             self._out.reply(output.reply_record(error.reply, no))
@@ -543,7 +534,8 @@ class Processor(Generic[Buffer]):
     def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
         source = source_of(record, self._config.repartition_topic)
         self._out.put_dead(output.undecodable_record(record, source, error, now_ms))
-        self._out.lines.append(undecodable_line(record, source, error, self.state.step, now_ms))
+        line = output.undecodable_line(record, source, error, self.state.step, now_ms)
+        self._out.lines.append(line)
 
     # --- polls -----------------------------------------------------------------------------------
 

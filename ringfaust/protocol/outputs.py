@@ -15,7 +15,7 @@ from ringfaust.core.model import PLAIN, DeadReason, Message, time_of
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.control import VERSION
-from ringfaust.protocol.records import FetchedRecord, OutRecord, Payload
+from ringfaust.protocol.records import FetchedRecord, OutRecord, Payload, place_of
 
 _PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PRIORITIES))
 
@@ -126,6 +126,18 @@ def undecodable_record(
         (h.TIME_MS, b"%d" % now_ms),
     ]
     return (None, None, headers) if too_large else (record.key, record.value, headers)
+
+
+def undecodable_line(
+    record: FetchedRecord, source: str, error: ProtocolError, step: int, now_ms: int
+) -> str:
+    """The line of an undecodable record on the events topic. `source`: the producer's record."""
+    by = place_of(record)
+    line = {
+        "step": step, "event": "unreadable", **({"source": source} if source != by else {}),
+        "reason": error.reason, "text": str(error), "time_ms": now_ms, "by": by,
+    }  # fmt: skip
+    return json.dumps(line, separators=(",", ":"))
 
 
 def reply_record(

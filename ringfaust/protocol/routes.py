@@ -1,4 +1,4 @@
-"""Decode a producer's record into a send: its queue, its id, and what its headers say."""
+"""Decode a producer's record into a send: its size, its queue, and what its headers say."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ LOG_APPEND_TIME = 1
 
 PROPERTIES_BYTES = 32_768
 """Longest value of the header of typed properties."""
+REPARTITION_BYTES: Final = 4_000
+"""What repartitioning may add to a record: the headers for its queue, source and time."""
+_HEADER_BYTES: Final = 8
+"""What a stored header takes besides its name and value."""
+_TEXT_CHARS = 400
+_PLACEHOLDERS = frozenset((h.TOO_MANY_HEADERS, h.UNDECODABLE_CONTENT))
 _DELIVERY_MODES = {b"persistent": True, b"non_persistent": False}
 _REDRIVES = 1_000_000_000
 _DIGITS = 15
@@ -117,6 +123,66 @@ def check_name(queue: str) -> None:
         raise ProtocolError(
             f"a queue's name has from 1 to {limits.NAME_CHARS} characters: {queue[:80]!r}"
         )
+
+
+def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
+    """Refuse a record that could not be read, or whose outputs Kafka would refuse for ever.
+
+    Raises:
+        ProtocolError: the record is too large, or replaces one that the client could not read.
+    """
+    key, value, headers = record.key, record.value, record.headers
+    size = (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        if len(headers) > limits.HEADERS:
+            raise _too_many_headers(str(len(headers)))
+        for name, content in headers:  # `sum` of a generator takes three times as long
+            size += len(name) + (len(content) if content else 0) + _HEADER_BYTES
+    if size > most_bytes:
+        raise ProtocolError(f"{size} bytes; the worker takes at most {most_bytes}", "too_large")
+    if headers and headers[0][0] in _PLACEHOLDERS:
+        name, content = headers[0]
+        # A producer may have set this header too, to any value.
+        text = (content or b"").decode(errors="replace")[:_TEXT_CHARS]
+        raise _too_many_headers(text) if name == h.TOO_MANY_HEADERS else ProtocolError(text)
+
+
+def _too_many_headers(count: str) -> ProtocolError:
+    return ProtocolError(f"{count} headers; the worker takes at most {limits.HEADERS}", "too_large")
+
+
+def decode(
+    record: FetchedRecord,
+    route: RouteTemplate,
+    source: str,
+    now_ms: int,
+    *,
+    most_bytes: int,
+    revision: int | None,
+) -> Send | None:
+    """Decode all of a producer's record.
+
+    Args:
+        record: the record.
+        route: how the route of its topic names a queue.
+        source: see `read_send`.
+        now_ms: see `read_send`.
+        most_bytes: of a record; on the hop topic it may have more.
+        revision: the configuration in use, for a record of the hop topic; None: it is of another.
+
+    Returns:
+        None if a route of a later revision has sent the record to the hop topic (R128).
+
+    Raises:
+        ProtocolError: it is undecodable.
+    """
+    is_hop = revision is not None
+    refuse_oversized(record, most_bytes + REPARTITION_BYTES if is_hop else most_bytes)
+    queue = route.queue_of(record)
+    check_name(queue)
+    if revision is not None and revision_of(record) > revision:
+        return None
+    return read_send(record, queue, source, now_ms, repartitioned=is_hop)
 
 
 def read_send(

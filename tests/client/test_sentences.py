@@ -22,8 +22,8 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.events import WRITERS, event_tail
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.lifecycle import EVENTS
+from ringfaust.protocol.outputs import undecodable_line
 from ringfaust.protocol.records import FetchedRecord, Payload
-from ringfaust.protocol.undecodable import undecodable_line
 
 NOW_MS = 1_790_000_000_000
 SENT = Message(

@@ -16,8 +16,8 @@ from ringfaust.protocol.events import WRITERS, done_line, event_tail
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.lifecycle import ENDED, EVENTS, NEW
 from ringfaust.protocol.misplaced import Misplaced, misplaced_line
+from ringfaust.protocol.outputs import undecodable_line
 from ringfaust.protocol.records import FetchedRecord
-from ringfaust.protocol.undecodable import undecodable_line
 from tests.docs.test_protocol import DELIVERY, EFFECTS, MESSAGE
 from tests.legal_effects import check_fields, values_of
 

@@ -15,8 +15,7 @@ from ringfaust.config import QueuesConfig
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, Headers
-from ringfaust.protocol.routes import RouteTemplate, check_name, read_send
-from ringfaust.protocol.undecodable import refuse_oversized
+from ringfaust.protocol.routes import RouteTemplate, check_name, read_send, refuse_oversized
 from ringfaust.spark.backfill.target import Target
 from ringfaust.spark.frames import make_batch, read_rows
 

@@ -24,7 +24,7 @@ from ringfaust.errors import ProtocolError
 from ringfaust.protocol.decoder import held_bytes
 from ringfaust.protocol.encoder import varint
 from ringfaust.protocol.records import FetchedRecord
-from ringfaust.protocol.undecodable import refuse_oversized
+from ringfaust.protocol.routes import refuse_oversized
 from ringfaust.worker.faust import fetcher as our_fetcher
 from ringfaust.worker.faust import vendor
 
