@@ -65,11 +65,7 @@ class Brokers(Protocol):
         """A producer with a transactional id."""
 
     async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
-        """What the members of a consumer group read, asked through a producer that is started.
-
-        Empty if that is not known: the group has no members or rebalances, or the brokers do not
-        let this client see it.
-        """
+        """What the members of a group read, asked by a started producer; empty: nobody knows."""
 
 
 class KafkaBrokers:
@@ -92,7 +88,7 @@ class KafkaBrokers:
         return TransactionalWriter(self._options, transactional_id)
 
     async def subscribed_topics(self, producer: AIOKafkaProducer, group: str) -> frozenset[str]:
-        """Ask the coordinator of the group."""
+        """Ask the group's coordinator: it may rebalance, or be hidden from this client."""
         client: Any = producer.client
         try:
             coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringfaust.core import effects as e
+from ringfaust.core.commands import Apply, Command, RaiseLevel
 from ringfaust.core.engine import Step
 from ringfaust.core.model import Refusal
 from ringfaust.core.state import State
@@ -84,6 +85,16 @@ class LogEntry(NamedTuple):
     reason: str = ""
     """Why it was refused; empty: it was not."""
     text: str = ""
+
+    @classmethod
+    def of(cls, asked: str, command: Command) -> LogEntry:
+        """What the log says of an operator's command."""
+        if isinstance(command, Apply):
+            text = f"revision {command.revision} by {command.who or 'somebody'}: {command.text}"
+            return cls(asked, "", text=text)
+        if isinstance(command, RaiseLevel):
+            return cls(asked, "", text=f"{command.level} by {command.who or 'somebody'}")
+        return cls(asked, getattr(command, "queue", ""))
 
 
 TIMEOUT = "timeout"

@@ -4,18 +4,16 @@ Contract. A host drives a `Processor` in this order:
 
 1. Open: `load_inputs` and `observe` if it has a use for them, then `start`. `go_to`, `delete_queue`
    and `fed_by` come before the first record, and `go_to` also whenever positions turn out wrong.
-2. Input: `tick` when `next_wake_ms` is due, and `take` or `skip` records. They decide in memory. A
-   host that commits between the parts of a large command (`is_cut`) stops when it `is_full`.
-   While the processor `is_unfinished`, the next batch begins with `go_on`, and no other input.
+2. Input: `tick` when `next_wake_ms` is due, `take` or `skip` records, and `skip_to` past what is
+   none. They decide in memory. A record that has to wait pauses its topic, until the host calls
+   `resume`. A host that commits between the parts of a large command (`is_cut`) stops when it
+   `is_full`. While the processor `is_unfinished`, the next batch begins with `go_on`, and no other
+   input.
 3. Output: `activity` and `outputs`, as often as the host likes; then `writes`. Between the last
    `outputs` and `writes` there is no input. The outputs and the changelog rows belong into one
    transaction (docs/architecture.md#decide-commit-apply).
 4. Settle: `committed`, once the host's own store has the rows. Until then the batch is in flight:
    the next one may be decided (2), but its `writes` must wait.
-
-A record that has to wait pauses its topic. Once the queue `accepts_sends`, the host calls `resume`
-and passes in the records from the topic's position on. `skip_to` moves past offsets without a
-record. With `pause`, a host that keeps such records itself tells a new processor where it has some.
 
 Polls decide nothing, and may be called at any time: `positions`, `paused_topics`, `now_ms`,
 `next_wake_ms`, `is_unfinished`, `is_full`, `accepts_sends`, `why_paused`, `decided_outputs`,
@@ -38,12 +36,10 @@ from ringfaust.core import limits
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.commands import (
-    Apply,
     Attach,
     Command,
     DeleteQueue,
     Heartbeat,
-    RaiseLevel,
     Start,
     Subscribe,
     Sweep,
@@ -66,9 +62,8 @@ from ringfaust.protocol.routes import (
     RouteTemplate,
     copied_keys,
     copied_to,
-    decode,
+    refuse_oversized,
     revision_of,
-    source_of,
 )
 from ringfaust.protocol.stored_rows import (
     FEEDS_KEY,
@@ -241,6 +236,8 @@ class Processor(Generic[Buffer]):
                         break
                 elif not self._produced(record, topic, now_ms):
                     skipped.append(record)
+                    if topic in positions:
+                        positions[topic] = offset
             except ProtocolError as error:
                 self._undecodable(record, error, now_ms)
             if self.is_full:
@@ -267,14 +264,11 @@ class Processor(Generic[Buffer]):
                 self._positions[topic] = position
 
     def pause(self, topic: str, queue: str) -> None:
-        """Skip the records of a topic until `resume`, because the next one waits for a queue."""
+        """Skip a topic's records: the next one, which a host may keep itself, waits for a queue."""
         self._paused_topics[topic] = queue
 
     def resume(self, topic: str) -> None:
-        """Take the records of a topic again: the host goes back to its position, and reads on.
-
-        If the next one still has to wait, it pauses its topic again.
-        """
+        """Take a topic's records again, from its position on: its queue `accepts_sends`, or may."""
         self._paused_topics.pop(topic, None)
 
     def start(self) -> None:
@@ -392,13 +386,9 @@ class Processor(Generic[Buffer]):
         source = place_of(record)
         repartitioned = topic == self._config.repartition_topic
         revision = self.revision if repartitioned else None
-        send = decode(
-            record, self._routes[topic], source, now_ms,
-            most_bytes=self._most_bytes, revision=revision,
-        )  # fmt: skip
+        send = self._routes[topic].decode(record, source, now_ms, self._most_bytes, revision)
         if send is None:
             self.pause(topic, f"{_REVISION}{revision_of(record)}")
-            self._positions[topic] = record.offset
             return False
         queue = send.queue
         known = self.state.queues.get(queue)  # saves most records two calls
@@ -408,8 +398,6 @@ class Processor(Generic[Buffer]):
             waits_for := self._engine.pausing_queue(send)
         ) is not None:
             self.pause(topic, waits_for)
-            if topic in self._positions:
-                self._positions[topic] = record.offset
             return False
         if repartitioned:
             self._note_copied(record)
@@ -468,8 +456,9 @@ class Processor(Generic[Buffer]):
 
     def _control(self, record: FetchedRecord, now_ms: int) -> int:
         """Execute a control command; returns the time from then on."""
+        refuse_oversized(record, self._most_bytes)
         try:
-            asked = control.decode(record, self._most_bytes)
+            asked = control.read_control(record.value)
         except control.BadControl as error:
             no = e.Refused("", Refusal.BAD_COMMAND, "", str(error))
             self._out.reply(output.reply_record(error.reply, no))
@@ -502,7 +491,7 @@ class Processor(Generic[Buffer]):
         context = (by, "", asked, reply, _joined_queue(command) if reply else "")
         step = self._engine.begin(command, now_ms, context)
         if asked in control.OPERATOR_COMMANDS and step.refusal is None:
-            self._out.log(_log_entry(asked, command))
+            self._out.log(LogEntry.of(asked, command))
         self._report(step, context)
         if not self.is_cut:
             self._finish()
@@ -532,7 +521,7 @@ class Processor(Generic[Buffer]):
         return None if queue is None else {"consumer_timeout_ms": queue.spec.consumer_timeout}
 
     def _undecodable(self, record: FetchedRecord, error: ProtocolError, now_ms: int) -> None:
-        source = source_of(record, self._config.repartition_topic)
+        source = output.source_of(record, self._config.repartition_topic)
         self._out.put_dead(output.undecodable_record(record, source, error, now_ms))
         line = output.undecodable_line(record, source, error, self.state.step, now_ms)
         self._out.lines.append(line)
@@ -621,16 +610,6 @@ class Processor(Generic[Buffer]):
 def awaits_revision(queue: str) -> bool:
     """Whether a paused topic waits for a revision of the configuration, and not for a queue."""
     return queue.startswith(_REVISION)
-
-
-def _log_entry(asked: str, command: Command) -> LogEntry:
-    """What the host's log says of an operator's command."""
-    if isinstance(command, Apply):
-        text = f"revision {command.revision} by {command.who or 'somebody'}: {command.text}"
-        return LogEntry(asked, "", text=text)
-    if isinstance(command, RaiseLevel):
-        return LogEntry(asked, "", text=f"{command.level} by {command.who or 'somebody'}")
-    return LogEntry(asked, getattr(command, "queue", ""))
 
 
 def _joined_queue(command: Command) -> str:

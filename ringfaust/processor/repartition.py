@@ -13,7 +13,7 @@ from ringfaust.errors import ProtocolError
 from ringfaust.processor.outbox import Buffer, Outputs
 from ringfaust.protocol.cloud_events import UNDECODABLE, cloud_event
 from ringfaust.protocol.gaps import Gap, gap_line
-from ringfaust.protocol.outputs import undecodable_line, undecodable_record
+from ringfaust.protocol.outputs import source_of, undecodable_line, undecodable_record
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord, OutRecord, Role
 from ringfaust.protocol.routes import (
@@ -22,7 +22,6 @@ from ringfaust.protocol.routes import (
     RouteTemplate,
     refuse_oversized,
     repartition_headers,
-    source_of,
 )
 
 

@@ -26,8 +26,6 @@ from ringfaust.core import limits
 from ringfaust.core.model import AckMode, HeldState
 from ringfaust.core.settings import stored_names
 from ringfaust.errors import ProtocolError
-from ringfaust.protocol.records import FetchedRecord
-from ringfaust.protocol.routes import refuse_oversized
 
 VERSION = 1
 MAX_BYTES = 64 * 1024
@@ -359,12 +357,6 @@ class BadControl(ProtocolError):
     def __init__(self, text: str, reply: str) -> None:
         super().__init__(text)
         self.reply = reply
-
-
-def decode(record: FetchedRecord, most_bytes: int) -> ControlRecord:
-    """Decode a control record of at most so many bytes; `read_control` has what it raises."""
-    refuse_oversized(record, most_bytes)
-    return read_control(record.value)
 
 
 def read_control(value: bytes | None) -> ControlRecord:

@@ -109,6 +109,20 @@ def _position(message: Message) -> bytes:
     return b"due/%d/%d" % (due_ms, message.sequence)
 
 
+def source_of(record: FetchedRecord, repartition_topic: str) -> str:
+    """The producer's record, as topic/partition/offset: this one, or the one that it is a copy of.
+
+    A record on the hop topic that does not name its source counts as its own.
+    """
+    place = place_of(record)
+    if record.topic != repartition_topic:
+        return place
+    source = (dict(record.headers).get(h.SOURCE) or b"").decode(errors="replace")
+    topic, *numbers = source.rsplit("/", 2)
+    is_place = topic and len(numbers) == 2 and all(map(str.isdecimal, numbers))
+    return source if is_place and len(source) <= limits.ID_CHARS else place
+
+
 def undecodable_record(
     record: FetchedRecord, source: str, error: ProtocolError, now_ms: int
 ) -> OutRecord:

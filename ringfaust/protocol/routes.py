@@ -80,6 +80,28 @@ class RouteTemplate:
                 check_name(name)
         return name
 
+    def decode(
+        self, record: FetchedRecord, source: str, now_ms: int, most_bytes: int, revision: int | None
+    ) -> Send | None:
+        """Decode all of a producer's record; `read_send` explains `source` and `now_ms`.
+
+        `revision`: the configuration in use, if the record is of the hop topic; it may be larger
+        there.
+
+        Returns:
+            None if a route of a later revision has sent the record to the hop topic (R128).
+
+        Raises:
+            ProtocolError: it is undecodable.
+        """
+        is_hop = revision is not None
+        refuse_oversized(record, most_bytes + REPARTITION_BYTES if is_hop else most_bytes)
+        queue = self.queue_of(record)
+        check_name(queue)
+        if revision is not None and revision_of(record) > revision:
+            return None
+        return read_send(record, queue, source, now_ms, repartitioned=is_hop)
+
     def around(self, part: str) -> tuple[RouteTemplate, RouteTemplate] | None:
         """What is before and behind a placeholder; None if it is not there, or more than once."""
         if self.parts.count(part) != 1:
@@ -149,40 +171,6 @@ def refuse_oversized(record: FetchedRecord, most_bytes: int) -> None:
 
 def _too_many_headers(count: str) -> ProtocolError:
     return ProtocolError(f"{count} headers; the worker takes at most {limits.HEADERS}", "too_large")
-
-
-def decode(
-    record: FetchedRecord,
-    route: RouteTemplate,
-    source: str,
-    now_ms: int,
-    *,
-    most_bytes: int,
-    revision: int | None,
-) -> Send | None:
-    """Decode all of a producer's record.
-
-    Args:
-        record: the record.
-        route: how the route of its topic names a queue.
-        source: see `read_send`.
-        now_ms: see `read_send`.
-        most_bytes: of a record; on the hop topic it may have more.
-        revision: the configuration in use, for a record of the hop topic; None: it is of another.
-
-    Returns:
-        None if a route of a later revision has sent the record to the hop topic (R128).
-
-    Raises:
-        ProtocolError: it is undecodable.
-    """
-    is_hop = revision is not None
-    refuse_oversized(record, most_bytes + REPARTITION_BYTES if is_hop else most_bytes)
-    queue = route.queue_of(record)
-    check_name(queue)
-    if revision is not None and revision_of(record) > revision:
-        return None
-    return read_send(record, queue, source, now_ms, repartitioned=is_hop)
 
 
 def read_send(
@@ -370,20 +358,6 @@ def revision_of(record: FetchedRecord) -> int:
             revision = int(value)
             return revision if revision <= limits.REVISION else 0
     return 0
-
-
-def source_of(record: FetchedRecord, repartition_topic: str) -> str:
-    """The producer's record, as topic/partition/offset: this one, or the one that it is a copy of.
-
-    A record on the hop topic that does not name its source counts as its own.
-    """
-    place = place_of(record)
-    if record.topic != repartition_topic:
-        return place
-    source = (dict(record.headers).get(h.SOURCE) or b"").decode(errors="replace")
-    topic, *numbers = source.rsplit("/", 2)
-    is_place = topic and len(numbers) == 2 and all(map(str.isdecimal, numbers))
-    return source if is_place and len(source) <= limits.ID_CHARS else place
 
 
 def copied_to(record: FetchedRecord) -> tuple[str, int] | None:

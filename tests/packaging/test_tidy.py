@@ -20,7 +20,7 @@ LONGER = {
     "core/queue.py": 549,
     "core/table.py": 572,
     "importers/artemis_settings.py": 404,
-    "processor/processor.py": 628,
+    "processor/processor.py": 619,
     "protocol/control.py": 401,
     "protocol/lifecycle.py": 455,
     "testing/accounts/reconciler.py": 445,
@@ -30,7 +30,7 @@ LONGER = {
     "worker/faust/vendor.py": 468,
     "worker/interfaces.py": 491,
     "worker/partition/task.py": 641,
-    "worker/partition/work.py": 408,
+    "worker/partition/work.py": 405,
 }
 """Files that are longer, and how long they may be. These numbers only fall."""
 FOR_USERS = {
