@@ -24,7 +24,7 @@ LOG_APPEND_TIME = 1
 
 PROPERTIES_BYTES = 32_768
 """Longest value of the header of typed properties."""
-REPARTITION_BYTES: Final = 4_000
+_REPARTITION_BYTES: Final = 4_000
 """What repartitioning may add to a record: the headers for its queue, source and time."""
 _HEADER_BYTES: Final = 8
 """What a stored header takes besides its name and value."""
@@ -95,7 +95,7 @@ class RouteTemplate:
             ProtocolError: it is undecodable.
         """
         is_hop = revision is not None
-        refuse_oversized(record, most_bytes + REPARTITION_BYTES if is_hop else most_bytes)
+        refuse_oversized(record, most_bytes + _REPARTITION_BYTES if is_hop else most_bytes)
         queue = self.queue_of(record)
         check_name(queue)
         if revision is not None and revision_of(record) > revision:
