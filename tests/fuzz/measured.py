@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringfaust.core.catalog import Catalog
@@ -65,7 +65,7 @@ class Measured:
         self.events: list[dict[str, Any]] = []
         self._open({})
 
-    def _open(self, positions: dict[str, int]) -> None:
+    def _open(self, positions: Mapping[str, int]) -> None:
         state = State(ByteStore(self.store), self._catalog)
         self.processor: Processor[list[OutRecord]] = Processor(self._config, state, positions, list)
         self.processor.is_cut = True

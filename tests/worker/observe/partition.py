@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from faust.types import TP
@@ -45,11 +46,11 @@ class Partition:
         return self.processor.state
 
     @property
-    def positions(self) -> dict[str, int]:
+    def positions(self) -> Mapping[str, int]:
         return self.processor.positions
 
     @property
-    def paused_topics(self) -> dict[str, str]:
+    def paused_topics(self) -> Mapping[str, str]:
         return self.processor.paused_topics
 
     def wall_ms(self) -> int:
