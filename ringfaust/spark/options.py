@@ -196,7 +196,7 @@ class BackfillOptions(NamedTuple):
 
 
 class RedriveOptions(NamedTuple):
-    """Of `ringfaust spark redrive`."""
+    """Of `ringfaust spark redrive` (R43)."""
 
     lake: Annotated[str, location("Folder or URI of the lake.")]
     role: Annotated[
