@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, Sized
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -149,6 +149,7 @@ def create_app(
     context = _context(
         worker, topics, processor_config, used.first, app, identity=identity, clock=clock,
         log_ends=log_ends, took_up=took_up, level=used.level, clients=clients,
+        tasks=lambda: assignment.tasks,
     )  # fmt: skip
     feeds = feeds_of(used.queues.document(), worker.partitions)
     assignment = Assignment(context, feeds, used.revision)
@@ -286,6 +287,7 @@ def _context(
     took_up: Callable[[int, Feeds], None],
     level: int,
     clients: SharedClients,
+    tasks: Callable[[], Sized],
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client, catalog = worker.client_options(), first.catalog()
@@ -313,7 +315,7 @@ def _context(
         partitions=worker.partitions,
         topics=topics,
         data_dir=worker.data_dir,
-        cache_bytes=block_cache_bytes // worker.partitions,
+        cache_bytes=lambda: (worker.cache_bytes - block_cache_bytes) // max(len(tasks()), 1),
         tick_ms=worker.tick_ms,
         feeds=feeds_of(first.document(), worker.partitions),
         clock_skew_max_ms=worker.clock_skew_max_ms,

@@ -359,7 +359,7 @@ class PartitionWork:
 
     def settle(self) -> None:
         """Drop what the store has now, and shrink the decoded state to its bound."""
-        self._processor.committed(self._context.cache_bytes)
+        self._processor.committed(self._context.cache_bytes())
 
     def tell(self, committed: PendingCommit, seconds: float) -> None:
         """Log, count and trace a commit; `seconds`: how long transaction and store have taken."""
