@@ -94,7 +94,7 @@ class Partition:
         pending = self.work.take_commit(1_000)
         if pending is not None:
             self.store.apply(pending.writes.store)
-            self.work.settle()
+            self.work.committed(pending, 0.0)
 
     @property
     def reads(self) -> set[str]:
