@@ -38,7 +38,6 @@ DEFAULTS: Mapping[str, Any] = {
     "broker_max_poll_records": 4000,
     "broker_session_timeout": 10.0,
     "broker_heartbeat_interval": 1.0,
-    "consumer_auto_offset_reset": "earliest",
     "table_standby_replicas": 0,
     "topic_disable_leader": True,
     "web_enabled": False,

@@ -16,7 +16,6 @@ class _Settings:
     broker_heartbeat_interval: float
     broker_credentials: Any
     consumer_group_instance_id: str | None
-    consumer_auto_offset_reset: str
     consumer_max_fetch_size: int
     consumer_metadata_max_age_ms: int
     consumer_connections_max_idle_ms: int
