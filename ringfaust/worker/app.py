@@ -1,4 +1,4 @@
-"""The worker: a Faust app with one agent, which passes each batch to the task of its partition."""
+"""The worker: a Faust app whose consumer hands each batch to the task of its partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 import faust
 from aiokafka.errors import KafkaError
 from faust.auth import OAuthCredentials
-from faust.types import TP, StreamT
+from faust.types import TP
 from rocksdict import Cache
 
 from ringfaust import __version__, compiled
@@ -54,7 +54,7 @@ from ringfaust.worker.failover import Failover, LoopWatch
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.membership import Background
 from ringfaust.worker.faust.transport import BatchApp
-from ringfaust.worker.interfaces import Batch, Bounds, WorkerClock
+from ringfaust.worker.interfaces import Bounds, WorkerClock
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.observe.health import LOST_AFTER_S, Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -174,13 +174,6 @@ def create_app(
         _beside, worker, app, assignment, health, clock,
         clients=clients, loop_watch=loop_watch, attach=attach, socket_path=socket_path,
     )  # fmt: skip
-
-    @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
-    async def ring(batches: StreamT) -> None:
-        async for batch in batches:
-            assert isinstance(batch, Batch)
-            assignment.offer(batch)
-
     return app
 
 
