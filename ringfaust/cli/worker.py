@@ -82,7 +82,8 @@ def run_worker(
         return
     from ringfaust.config.contexts import find_place  # noqa: PLC0415 - slow to import
 
-    worker_config, queues_config = find_place(folder, bootstrap_servers).load(
+    place = find_place(folder, bootstrap_servers)
+    worker_config, queues_config = place.load(
         data_dir=data_dir,
         log_level=log_level and log_level.value, log_format=log_format and log_format.value,
     )  # fmt: skip
@@ -94,7 +95,7 @@ def run_worker(
     if processes > 1:
         from ringfaust.worker.processes import run_processes  # noqa: PLC0415 - slow to import
 
-        options = _given(folder, bootstrap_servers, log_level, log_format)
+        options = _given(place.folder, bootstrap_servers, log_level, log_format)
         raise typer.Exit(run_processes(processes, worker_config, options, attach))
     from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import
 

@@ -118,12 +118,16 @@ class TransactionalProducer:
         """An empty container for the records of one topic."""
         return RecordBatches(BATCH_BYTES)
 
+    @property
+    def begins_early(self) -> bool:
+        """Whether `begin_next` saves anything: a commit runs, and the next must ask to begin."""
+        return self._is_committing and not self._writers[1].adds_by_itself
+
     def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
         """Begin the next transaction while one is being committed: that saves it a round trip.
 
-        Does nothing while none is, or if it would save nothing. May be called again, for further
-        topics. The transaction is empty until `commit`: if this one fails, nothing is ever written
-        in that one.
+        Only if `begins_early`. May be called again, for further topics. The transaction is empty
+        until `commit`: if this one fails, nothing is ever written in that one.
 
         What the last transaction has written is most likely written again, so it is added, too:
         adding it later would take two more requests, another addition and another write.
@@ -131,10 +135,9 @@ class TransactionalProducer:
         Args:
             outputs: what it is going to write: roles, and partitions as in `commit`.
         """
-        if self._is_committing and not self._writers[1].adds_by_itself:
-            self._is_begun = True
-            likely = {*outputs, *self._recent}
-            begin_early(self._writers[1].producer, [self._target(*output) for output in likely])
+        self._is_begun = True
+        likely = {*outputs, *self._recent}
+        begin_early(self._writers[1].producer, [self._target(*output) for output in likely])
 
     async def commit(
         self,

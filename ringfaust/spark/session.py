@@ -78,17 +78,23 @@ def use_settings(conf: Sequence[str], packages: str | None) -> None:
 
 
 def open_session(
-    name: str, master: str | None = None, conf: Mapping[str, str] | None = None
+    name: str,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    runs_python: bool = True,
 ) -> SparkSession:
     """Return the session of this process; create it if there is none.
 
     Under spark-submit, master and jars are those given to spark-submit. The package is sent to the
-    executors of a cluster; its dependencies must be installed there (docs/spark.md).
+    executors of a cluster, unless they have it; its dependencies must be installed there
+    (docs/spark.md).
 
     Args:
         name: shown in Spark's UI and logs.
         master: as for `spark-submit --master`; the default is `local[2]`.
         conf: settings that win over the defaults; those of `use_settings` win over these.
+        runs_python: whether the tasks run functions of this package.
 
     Raises:
         NoJava: no suitable Java was found.
@@ -115,9 +121,33 @@ def open_session(
     for key, value in (settings | dict(conf or {}) | _given).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    if not (session.sparkContext.master or "").startswith("local["):
+    is_cluster = not (session.sparkContext.master or "").startswith("local[")
+    if runs_python and is_cluster and not executors_have_package(session):
         session.sparkContext.addPyFile(_zip_package())
     return session
+
+
+def executors_have_package(session: SparkSession) -> bool:
+    """Whether this very package is installed where a task runs, perhaps compiled.
+
+    What is sent would hide it there, and is never compiled.
+    """
+
+    # Spark sends a function inside another one as code, so this one runs without the package.
+    def digest(_: object) -> str:
+        from hashlib import sha256  # noqa: PLC0415
+        from importlib.util import find_spec  # noqa: PLC0415
+        from pathlib import Path  # noqa: PLC0415
+
+        spec = find_spec("ringfaust")
+        if spec is None or spec.origin is None:
+            return ""
+        found = sha256()
+        for path in sorted(Path(spec.origin).parent.rglob("*.py")):
+            found.update(path.read_bytes())
+        return found.hexdigest()
+
+    return session.sparkContext.parallelize([0], 1).map(digest).first() == digest(0)
 
 
 def _collector() -> str:

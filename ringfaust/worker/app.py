@@ -1,4 +1,4 @@
-"""The worker: a Faust app with one agent, which passes each batch to the task of its partition."""
+"""The worker: a Faust app whose consumer hands each batch to the task of its partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, Sized
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -19,7 +19,7 @@ from typing import Any
 import faust
 from aiokafka.errors import KafkaError
 from faust.auth import OAuthCredentials
-from faust.types import TP, StreamT
+from faust.types import TP
 from rocksdict import Cache
 
 from ringfaust import __version__, compiled
@@ -54,7 +54,7 @@ from ringfaust.worker.failover import Failover, LoopWatch
 from ringfaust.worker.faust.group import check_group, leave_group, remove_from_group
 from ringfaust.worker.faust.membership import Background
 from ringfaust.worker.faust.transport import BatchApp
-from ringfaust.worker.interfaces import Batch, Bounds, WorkerClock
+from ringfaust.worker.interfaces import Bounds, WorkerClock
 from ringfaust.worker.logs import logging_config
 from ringfaust.worker.observe.health import LOST_AFTER_S, Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -149,6 +149,7 @@ def create_app(
     context = _context(
         worker, topics, processor_config, used.first, app, identity=identity, clock=clock,
         log_ends=log_ends, took_up=took_up, level=used.level, clients=clients,
+        tasks=lambda: assignment.tasks,
     )  # fmt: skip
     feeds = feeds_of(used.queues.document(), worker.partitions)
     assignment = Assignment(context, feeds, used.revision)
@@ -173,13 +174,6 @@ def create_app(
         _beside, worker, app, assignment, health, clock,
         clients=clients, loop_watch=loop_watch, attach=attach, socket_path=socket_path,
     )  # fmt: skip
-
-    @app.agent(app.topic(*sorted(assignment.topics)), name="ringfaust")
-    async def ring(batches: StreamT) -> None:
-        async for batch in batches:
-            assert isinstance(batch, Batch)
-            assignment.offer(batch)
-
     return app
 
 
@@ -286,6 +280,7 @@ def _context(
     took_up: Callable[[int, Feeds], None],
     level: int,
     clients: SharedClients,
+    tasks: Callable[[], Sized],
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client, catalog = worker.client_options(), first.catalog()
@@ -313,7 +308,7 @@ def _context(
         partitions=worker.partitions,
         topics=topics,
         data_dir=worker.data_dir,
-        cache_bytes=block_cache_bytes // worker.partitions,
+        cache_bytes=lambda: (worker.cache_bytes - block_cache_bytes) // max(len(tasks()), 1),
         tick_ms=worker.tick_ms,
         feeds=feeds_of(first.document(), worker.partitions),
         clock_skew_max_ms=worker.clock_skew_max_ms,

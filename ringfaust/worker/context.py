@@ -66,8 +66,8 @@ class WorkerContext:
     topics: Mapping[str, str]
     """Names of ringfaust's topics by role."""
     data_dir: Path
-    cache_bytes: int
-    """Bound of the decoded state of one partition."""
+    cache_bytes: Callable[[], int]
+    """Bound of the decoded state of each partition that the worker serves now."""
     tick_ms: int
     feeds: Feeds
     """What feeds the queues before a configuration is applied (R113)."""

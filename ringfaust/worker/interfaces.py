@@ -125,6 +125,10 @@ class TaskProducer(Protocol):
     def new_batches(self) -> RecordBatches:
         """An empty container for the records of one topic."""
 
+    @property
+    def begins_early(self) -> bool:
+        """Whether `begin_next` would save anything now."""
+
     def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
         """Begin the next transaction, which will write these, while one is being committed."""
 
@@ -453,11 +457,11 @@ class Work(Protocol):
                 another worker has shut this one out.
         """
 
-    def settle(self) -> None:
-        """Drop from memory what the commit has stored."""
+    def committed(self, pending: PendingCommit, seconds: float) -> None:
+        """Drop from memory what the commit has stored; log, count and trace it.
 
-    def tell(self, committed: PendingCommit, seconds: float) -> None:
-        """Log, count and trace a commit; `seconds`: how long transaction and store have taken."""
+        `seconds`: how long transaction and store have taken.
+        """
 
     async def end_cycle(self) -> None:
         """Pause and resume inputs."""

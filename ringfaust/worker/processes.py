@@ -7,11 +7,13 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from logging.config import dictConfig
 from pathlib import Path
 
 from ringfaust.config import WorkerConfig
 from ringfaust.config.environment import variable
 from ringfaust.supervisor import Supervisor
+from ringfaust.worker.logs import logging_config
 from ringfaust.worker.observe.processes import processes_app
 from ringfaust.worker.observe.web import AttachPages, served
 
@@ -39,6 +41,7 @@ def run_processes(
     Raises:
         CannotListen: the address or the port cannot be used.
     """
+    dictConfig(logging_config(worker.log_level, worker.log_format))
     with tempfile.TemporaryDirectory(prefix="ringfaust-") as folder:
         sockets = [Path(folder) / str(number) for number in range(count)]
         supervisor = Supervisor(
@@ -73,6 +76,11 @@ def _data_dir(folder: Path, number: int) -> Path:
 
 
 def _share(worker: WorkerConfig, count: int) -> dict[str, str]:
-    """The settings that the processes share, as variables."""
+    """What the processes share, as variables, and which application it is.
+
+    One that is started again later must not follow another context, which is current then.
+    """
     shared = {"cache_bytes": worker.cache_bytes, "memory_bytes": worker.memory_bytes}
-    return {variable([name]): str(total // count) for name, total in shared.items()}
+    settings = {name: str(total // count) for name, total in shared.items()}
+    settings |= {"application": worker.application, "bootstrap_servers": worker.bootstrap_servers}
+    return {variable([name]): text for name, text in settings.items()}

@@ -182,8 +182,9 @@ async def commit_and_begin_next(
         producer.commit(packed(producer, evicted=value), [(value, value)], {})
     )
     await asyncio.sleep(0)
-    producer.begin_next(EVICTED_AND_ROWS[:1])
-    producer.begin_next(outputs)
+    if producer.begins_early:
+        producer.begin_next(EVICTED_AND_ROWS[:1])
+        producer.begin_next(outputs)
     await committing
     async with asyncio.timeout(30):
         while producer._writers[0].producer._txn_manager.partitions_to_add():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringfaust.testing.broker import EmbeddedBroker, free_port
@@ -29,14 +30,20 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
 
 
 def start(app: Application, log: Path, *more: str) -> subprocess.Popen[bytes]:
-    program = command(
-        "worker", "--processes", "2", "--config", app.config_dir,
-        "--data-dir", app.folder / "data", *more,
-    )  # fmt: skip
+    """Start two processes for the application of the current context."""
+    choose(app, "ours")
+    program = command("worker", "--processes", "2", "--data-dir", app.folder / "data", *more)
+    env = environment() | {"XDG_CONFIG_HOME": str(app.folder)}
     with log.open("wb") as out:
-        return subprocess.Popen(
-            program, stderr=out, stdout=out, env=environment(), start_new_session=True
-        )
+        return subprocess.Popen(program, stderr=out, stdout=out, env=env, start_new_session=True)
+
+
+def choose(app: Application, context: str) -> None:
+    """Make a context the current one. `ours` is the application, `theirs` does not exist."""
+    contexts = {"ours": {"config": str(app.config_dir)}, "theirs": {"config": "/nonexistent"}}
+    path = app.folder / "ringfaust" / "contexts.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump({"current": context, "contexts": contexts}))
 
 
 async def test_two_processes_share_the_partitions_and_one_that_is_killed_returns(
@@ -78,6 +85,7 @@ async def test_two_processes_share_the_partitions_and_one_that_is_killed_returns
                 async with client_of(app) as client:
                     await client.send(app.inputs[0], some("a", 5), "q")
                     await client.until_ready("q", "a3", "a4")
+                    choose(app, "theirs")
                     (child,) = killable(program.pid, "process-1")
                     os.kill(child, signal.SIGKILL)
                     restarted = f"process {child} has ended with status -9 and is started again"
@@ -115,7 +123,8 @@ def test_workers_that_refuse_to_start_are_not_started_again(
     app: Application, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    with start(app, log, "--bootstrap-servers", f"127.0.0.1:{free_port()}") as program:
+    settings = ("--config", str(app.config_dir), "--bootstrap-servers")
+    with start(app, log, *settings, f"127.0.0.1:{free_port()}") as program:
         try:
             assert program.wait(120) == 2, log.read_text()
         finally:

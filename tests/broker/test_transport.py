@@ -20,7 +20,7 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.worker.faust.transport import MOST_WAITING, BatchApp
+from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch
 
 pytestmark = pytest.mark.kafka
@@ -39,17 +39,17 @@ class Recorder:
     """A listener that reads exactly what is assigned and notes what happens, with an app."""
 
     def __init__(self, broker: EmbeddedBroker, group: str, *topics: str, **options: Any) -> None:
+        self.topics = frozenset(topics)
         self.positions: dict[TP, int] = {}
         self.batches: list[Batch] = []
         self.owned: frozenset[TP] = frozenset()
         self.stops_reading = True
         self.on_assignment: Callable[[], Awaitable[None]] | None = None
         self.before_stop: Callable[[], Awaitable[None]] | None = None
-        self.on_batch: Callable[[Batch], Awaitable[None]] | None = None
+        self.on_batch: Callable[[Batch], None] | None = None
         url = f"kafka://{broker.bootstrap_servers}"
         self.app = BatchApp(group, broker=url, **options)
         self.app.listener = self
-        self.app.agent(self.app.topic(*topics), name="recorder")(self._agent)
 
     async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         new, lost, self.owned = tps - self.owned, self.owned - tps, tps
@@ -67,11 +67,10 @@ class Recorder:
 
     def on_unreadable(self, tp: TP) -> None: ...
 
-    async def _agent(self, stream: AsyncIterator[Batch]) -> None:
-        async for batch in stream:
-            self.batches.append(batch)
-            if self.on_batch:
-                await self.on_batch(batch)
+    def offer(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        if self.on_batch:
+            self.on_batch(batch)
 
     def offsets(self, tp: TP) -> list[int]:
         return [
@@ -85,11 +84,6 @@ class Recorder:
             yield self
         finally:
             await self.app.stop()
-
-
-def agent_queue(recorder: Recorder) -> Any:
-    """The batches that wait for the agent."""
-    return next(iter(recorder.app.topics)).queue
 
 
 async def until(true: Callable[[], Any], seconds: float = 60) -> None:
@@ -223,7 +217,7 @@ async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroke
     recorder = Recorder(broker, group(), topic, **one_take)
     free = TP(topic, 1)
 
-    async def work(batch: Batch) -> None:
+    def work(batch: Batch) -> None:
         if batch.tp == busy:
             recorder.app.reader.pause(busy)
         else:
@@ -239,27 +233,6 @@ async def test_a_paused_partition_does_not_slow_the_others(broker: EmbeddedBroke
             await producer.send_and_wait(topic, b"x", partition=1)
             await until(lambda: len(recorder.offsets(free)) == number + 1)  # noqa: B023
         assert len(recorder.offsets(busy)) < 20_000
-
-
-async def test_a_busy_agent_is_not_flooded(broker: EmbeddedBroker) -> None:
-    """While an agent works on a batch, at most `MOST_WAITING` more of its partition wait."""
-    topic = await new_topic(broker)
-    await fill(broker, TP(topic, 0), 0, 5000)
-    recorder = Recorder(broker, group(), topic, broker_max_poll_records=100)
-    work = asyncio.Event()
-    waiting: list[int] = []
-
-    async def note(_: Batch) -> None:
-        waiting.append(agent_queue(recorder).qsize())
-        await asyncio.wait_for(work.wait(), 30)
-
-    recorder.on_batch = note
-    async with recorder.running():
-        await until(lambda: recorder.batches and agent_queue(recorder).qsize())
-        assert len(recorder.batches) == 1
-        work.set()
-        await until(lambda: len(recorder.offsets(TP(topic, 0))) == 5000)
-    assert max(waiting) <= MOST_WAITING
 
 
 async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBroker) -> None:
@@ -283,22 +256,6 @@ async def test_a_seek_drops_batches_that_were_fetched_before(broker: EmbeddedBro
     last = next(b for b in reversed(recorder.batches) if b.records[0].offset == 1234)
     rest = [r.offset for b in recorder.batches[recorder.batches.index(last) :] for r in b.records]
     assert rest == list(range(1234, 5000))
-
-
-async def test_a_seek_drops_the_batches_that_wait_for_the_agent(broker: EmbeddedBroker) -> None:
-    topic = await new_topic(broker)
-    tp = TP(topic, 0)
-    await fill(broker, tp, 0, 1000)
-    recorder = Recorder(broker, group(), topic, broker_max_poll_records=100)
-    work = asyncio.Event()
-    recorder.on_batch = lambda _: asyncio.wait_for(work.wait(), 30)  # type: ignore[assignment,return-value]
-    async with recorder.running():
-        await until(lambda: recorder.batches)
-        await until(lambda: agent_queue(recorder).qsize() == MOST_WAITING)
-        await recorder.app.reader.seek(tp, 0)
-        work.set()
-        await until(lambda: len(recorder.batches) >= 11)
-    assert recorder.offsets(tp) == [*range(100), *range(1000)]
 
 
 async def test_the_listener_decides_where_each_partition_starts(broker: EmbeddedBroker) -> None:
@@ -432,14 +389,14 @@ async def test_a_partition_that_is_not_assigned_cannot_be_sought(broker: Embedde
 
 
 @pytest.mark.parametrize("where", ["on_assignment", "on_batch"])
-async def test_an_error_of_listener_or_agent_stops_the_worker(
+async def test_an_error_of_the_listener_stops_the_worker(
     broker: EmbeddedBroker, where: str
 ) -> None:
     topic, name = await new_topic(broker), group()
     await fill(broker, TP(topic, 0), 0, 10)
     recorder = Recorder(broker, name, topic)
 
-    async def fail(*_: Any) -> None:
+    def fail(*_: Any) -> Any:
         raise RuntimeError(f"failed {where}")
 
     setattr(recorder, where, fail)
@@ -447,8 +404,7 @@ async def test_an_error_of_listener_or_agent_stops_the_worker(
     try:
         await until(lambda: recorder.app.crashed)
         assert isinstance(recorder.app.crash_reason, RuntimeError)
-        if where == "on_batch":  # a restarted agent would have missed the batch
-            assert len(recorder.batches) == 1
+        assert len(recorder.batches) == (where == "on_batch")
     finally:
         await recorder.app.stop()
         await asyncio.wait({starting})
@@ -458,6 +414,8 @@ WORKER = """
 from ringfaust.worker.faust.transport import BatchApp
 
 class Listener:
+    topics = frozenset({{{topic!r}}})
+
     async def on_assigned(self, tps, standbys):
         for tp in tps:
             await app.reader.seek(tp, 0)
@@ -465,13 +423,11 @@ class Listener:
     async def on_stop(self, *, is_orderly):
         pass
 
+    def offer(self, batch):
+        print(batch.tp.partition, batch.records[0].offset, len(batch.records), flush=True)
+
 app = BatchApp({group!r}, broker={url!r}, datadir={folder!r})
 app.listener = Listener()
-
-@app.agent(app.topic({topic!r}))
-async def show(stream):
-    async for batch in stream:
-        print(batch.tp.partition, batch.records[0].offset, len(batch.records), flush=True)
 
 @app.task
 async def ready():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
-from faust.types import TP, StreamT
+from faust.types import TP
 
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.testing.broker import EmbeddedBroker
@@ -65,8 +65,12 @@ def latency_ms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 class FromTheBeginning:
     """Reads all that is assigned, from offset 0."""
 
-    def __init__(self, app: BatchApp) -> None:
+    def __init__(
+        self, app: BatchApp, topics: tuple[str, str], offer: Callable[[Batch], None]
+    ) -> None:
         self._app = app
+        self.topics = frozenset(topics)
+        self.offer = offer
 
     async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         for tp in tps:
@@ -95,14 +99,10 @@ async def test_a_batch_that_expands_too_far_is_skipped(
         f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
         datadir=str(tmp_path), broker_max_poll_records=300,
     )  # fmt: skip
-    app.listener = FromTheBeginning(app)
     seen: dict[str, list[Any]] = {bomb: [], good: []}
-
-    @app.agent(app.topic(bomb, good))
-    async def read(batches: StreamT[Batch]) -> None:
-        async for batch in batches:
-            seen[batch.tp.topic] += batch.records
-
+    app.listener = FromTheBeginning(
+        app, topics, lambda batch: seen[batch.tp.topic].extend(batch.records)
+    )
     async with asyncio.timeout(60):
         await app.start()
         while sum(map(len, seen.values())) < 6:
@@ -128,16 +128,14 @@ async def test_an_undecodable_record_is_skipped_and_nothing_else(
         f"g{uuid.uuid4().hex[:8]}", broker=f"kafka://{broker.bootstrap_servers}",
         datadir=str(tmp_path), broker_max_poll_records=300,
     )  # fmt: skip
-    app.listener = FromTheBeginning(app)
     seen: dict[TP, list[tuple[int, bool]]] = {}
 
-    @app.agent(app.topic(bad_topic, good_topic))
-    async def read(batches: StreamT[Batch]) -> None:
-        async for batch in batches:
-            for record in batch.records:
-                is_bad = any(name == UNDECODABLE_CONTENT for name, _ in record.headers)
-                seen.setdefault(batch.tp, []).append((record.offset, is_bad))
+    def read(batch: Batch) -> None:
+        for record in batch.records:
+            is_bad = any(name == UNDECODABLE_CONTENT for name, _ in record.headers)
+            seen.setdefault(batch.tp, []).append((record.offset, is_bad))
 
+    app.listener = FromTheBeginning(app, topics, read)
     async with asyncio.timeout(60):
         await app.start()
         while sum(map(len, seen.values())) < 4000:

@@ -114,8 +114,10 @@ class VirtualProducer:
     def new_batches(self) -> list[OutRecord]:
         return []
 
+    begins_early = False
+
     def begin_next(self, outputs: Collection[tuple[Role, int | None]]) -> None:
-        """It would save a request. The transaction has no effect before `commit`."""
+        raise AssertionError("it saves nothing here")
 
     async def commit(
         self,

@@ -218,7 +218,7 @@ class Worker:
             partitions=PARTITIONS,
             topics=TOPICS,
             data_dir=Path("/", name),
-            cache_bytes=plan.cache_bytes,
+            cache_bytes=lambda: plan.cache_bytes,
             tick_ms=0,
             feeds=plan.feeds(),
             clock_skew_max_ms=SKEW_MAX_MS,

@@ -49,7 +49,7 @@ def shared_session(spark: SparkSession) -> Iterator[None]:
     """Let commands open a session with settings of its own on the shared Spark."""
 
     def open_session(
-        name: str, master: str | None = None, conf: Mapping[str, str] | None = None
+        name: str, master: str | None = None, conf: Mapping[str, str] | None = None, **_: bool
     ) -> SparkSession:
         assert master is None, "another master needs a process of its own"
         session = spark.newSession()

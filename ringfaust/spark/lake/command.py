@@ -65,7 +65,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             f"has nothing to read: the brokers at {worker.bootstrap_servers} have no topic "
             f"{', '.join(missing)}; create it with `ringfaust topics create`",
         )
-    spark = open_session(f"{worker.application} lake", options.master)
+    spark = open_session(f"{worker.application} lake", options.master, runs_python=False)
     queries: dict[str, StreamingQuery] = {}
     try:
         with brief_errors(), stop_requested() as requested:

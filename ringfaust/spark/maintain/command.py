@@ -59,7 +59,7 @@ def run(options: MaintainOptions) -> None:
     kept_hours = retention.read_hours(options.deleted_file_retention)
     console = Terminal(stderr=True)
     with console.status("starting Spark") as status, brief_errors():
-        session = open_session("ringfaust maintain", options.master).newSession()
+        session = open_session("ringfaust maintain", options.master, runs_python=False).newSession()
         set_unless_given(session, _SETTINGS)
         application = application_of(session, options.lake)
         if application is None:

@@ -1,7 +1,7 @@
 """The thread of the group: this worker's membership, and what the brokers say of it.
 
 A Kafka client takes part in the group in Faust's consumer thread, so heartbeats and signs of life
-(R126) continue while an agent computes. It reads nothing: `fetcher` does, in the app's loop.
+(R126) continue while a batch is decided. It reads nothing: `fetcher` does, in the app's loop.
 """
 
 import asyncio

@@ -1,29 +1,26 @@
 """Faust, delivering whole fetches instead of single records.
 
-Faust stays the frame: membership, assignment, co-partitioning, rebalance, agents, web, CLI, stop.
-Only its path from the consumer to the agent is replaced, because it costs some tasks per record.
-An agent of a `BatchApp` iterates over `Batch`es. An `AssignmentListener` decides where each
-partition starts and commits its offsets; Faust commits nothing. After the first assignment Faust is
-told of no other, because it would stop everything for each (R124).
+Faust stays the frame: membership, assignment, co-partitioning, rebalance, web, CLI, stop. Its path
+of a record, through streams to agents, is not used: the consumer hands each `Batch` directly to an
+`AssignmentListener`, which also decides where each partition starts and commits its offsets; Faust
+commits nothing. After the first assignment Faust is told of no other, because it would stop
+everything for each (R124).
 
 Two event loops run: that of the member of the group, in Faust's consumer thread (see `membership`),
-and the app's, in which everything else runs: the fetcher, the agents and the listener.
+and the app's, in which everything else runs: the fetcher and the listener.
 """
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence, Set
 from typing import Any, ClassVar, Protocol, cast
 
-import faust
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IllegalStateError, KafkaError
-from faust.exceptions import Skip
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP, AppT, EventT, Message, StreamT, TopicT
+from faust.types import TP
 from faust.types.transports import ConsumerT, TransportT
-from mode import CrashingSupervisor, ServiceT
+from mode import ServiceT
 
 from ringfaust.worker.faust.assignor import Assignor, Holdings
 from ringfaust.worker.faust.fetcher import Fetcher
@@ -38,12 +35,9 @@ from ringfaust.worker.interfaces import Batch, ReadPosition
 
 #: What differs from Faust's defaults. An app's options override each of them.
 DEFAULTS: Mapping[str, Any] = {
-    "agent_supervisor": CrashingSupervisor,  # a restarted agent would not see its batch again
     "broker_max_poll_records": 4000,
     "broker_session_timeout": 10.0,
     "broker_heartbeat_interval": 1.0,
-    "consumer_auto_offset_reset": "earliest",
-    "stream_wait_empty": False,  # nothing ever waits for an ack
     "table_standby_replicas": 0,
     "topic_disable_leader": True,
     "web_enabled": False,
@@ -55,15 +49,16 @@ DEFAULTS: Mapping[str, Any] = {
 #: while a broker that is cut off is waited for, no other is asked who leads its partitions now.
 _ANSWER_TIMEOUT_MS = 10_000
 
-#: How many batches of a partition may wait for their agent.
-MOST_WAITING = 2
-
 #: How often a task looks whether the group has confirmed that the worker is a member.
 MEMBERSHIP_POLL_S = 0.1
 
 
 class AssignmentListener(Protocol):
     """Owns the offsets and the state of the assigned partitions."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What the worker takes part in the group with."""
 
     async def on_assigned(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
         """Take over what is new in the assignment, and give up what is not in it any more.
@@ -84,6 +79,9 @@ class AssignmentListener(Protocol):
             is_orderly: no error has stopped the worker.
         """
 
+    def offer(self, batch: Batch) -> None:
+        """Take a batch, which is current. An exception stops the worker."""
+
     def on_unreadable(self, tp: TP, error: KafkaError) -> None:
         """`tp` cannot be read, or not where it stands. Nothing comes of it until it is sought."""
 
@@ -91,15 +89,16 @@ class AssignmentListener(Protocol):
 class BatchConsumer(FaustConsumer):
     """Faust's consumer, reading batches and leaving the offsets to the listener.
 
-    Of each partition at most two batches wait for their agent. A third one may be fetched
-    meanwhile, but is delivered only when the agent has taken the first.
+    It holds no batch: the listener has each one as soon as it is taken from the fetcher, and pauses
+    the partition if that is too much.
     """
+
+    app: "BatchApp"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._paused: set[TP] = set()
         self._paused_until_seek: set[TP] = set()
-        self._waiting_for_agent = Counter[TP]()
         limit_decompression()
         decode_in_c()
         conf = self.app.conf
@@ -132,8 +131,7 @@ class BatchConsumer(FaustConsumer):
     async def seek(self, partition: TP, offset: int) -> None:
         """Continue to read `partition` at `offset`.
 
-        Batches fetched before are no longer current: once this has returned, none of them reaches
-        an agent.
+        Batches fetched before are no longer current. None of them reaches the listener any more.
 
         Raises:
             aiokafka.errors.IllegalStateError: the partition is no longer assigned.
@@ -142,15 +140,12 @@ class BatchConsumer(FaustConsumer):
             raise IllegalStateError(f"{partition} is not assigned")
         self._fetcher.seek(partition, offset)
         self._paused_until_seek.discard(partition)
-        del self._waiting_for_agent[partition]
 
     def stop_reading(self, tps: Collection[TP]) -> None:
         """Read `tps` no more, until they are sought again. Their batches are no longer current."""
         self._fetcher.stop_reading(tps)
         self._paused -= {*tps}
         self._paused_until_seek -= {*tps}
-        for tp in tps:
-            del self._waiting_for_agent[tp]
 
     async def end_membership(self) -> None:
         """Take part in the group no more, and read on."""
@@ -174,8 +169,6 @@ class BatchConsumer(FaustConsumer):
 
     def change_topics(self, topics: frozenset[str]) -> None:
         """Take part in the group with these topics from now on. What is read stays (R128)."""
-        for channel in cast(Any, self.app.topics):
-            channel.topics = sorted(topics)
         self._fetcher.follow(topics)
         self._membership.soon(self._membership.subscribe_to, topics)
 
@@ -209,7 +202,7 @@ class BatchConsumer(FaustConsumer):
     def new_thread(self) -> Membership:
         """Create the thread that takes part in the group."""
         self._membership = Membership(self, loop=self.loop, beacon=self.beacon)
-        self._membership.background = cast(BatchApp, self.app).background
+        self._membership.background = self.app.background
         self._membership.being_read = lambda: self._fetcher.being_read
         return self._membership
 
@@ -217,16 +210,19 @@ class BatchConsumer(FaustConsumer):
         """What the group has assigned, and what is still being read."""
         return {*self._membership.assigned, *self._fetcher.being_read}
 
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Take part in the group with the listener's topics: Faust knows none without streams."""
+        await super().subscribe(self.app.listener.topics)
+
     async def fetch_loop(self, fetcher: ServiceT) -> None:
-        """Fetch and deliver batches until this consumer or `fetcher` should stop."""
+        """Fetch batches and hand them on until this consumer or `fetcher` should stop."""
         try:
-            self._fetcher.follow(
-                {topic for channel in cast(Any, self.app.topics) for topic in channel.topics}
-            )
+            self._fetcher.follow(self.app.listener.topics)
             await self._fetcher.start()
             while not (self.should_stop or fetcher.should_stop):
                 for batch in await self._next_batches():
-                    await self._deliver(batch)
+                    if self.is_current(batch):
+                        self.app.listener.offer(batch)
         except asyncio.CancelledError:
             if not self.app.should_stop:
                 raise
@@ -246,57 +242,23 @@ class BatchConsumer(FaustConsumer):
     # -- called by the consumer's thread and by the app
 
     async def on_assignment(self, tps: frozenset[TP], standbys: frozenset[int]) -> None:
-        """Pass an assignment to the listener; the conductor must know all that is read."""
+        """Pass an assignment to the listener."""
         try:
-            await self.app.topics.on_partitions_assigned({*tps, *self._fetcher.being_read})
-            await cast(BatchApp, self.app).listener.on_assigned(tps, standbys)
+            await self.app.listener.on_assigned(tps, standbys)
         except Exception as error:  # the Kafka client would only log it
             await self.app.crash(error)
 
-    def accept(self, batch: Batch) -> bool:
-        """Note that an agent takes `batch`; False if it is stale and must be skipped."""
-        current = self.is_current(batch)
-        if current and (waiting := self._waiting_for_agent[batch.tp]):
-            self._waiting_for_agent[batch.tp] = waiting - 1
-            if waiting == MOST_WAITING:  # it was not wanted
-                self._fetcher.wake()
-        return current
-
     def _new_client(self) -> AIOKafkaClient:
-        options = connection_options(self.app.conf, cast(Any, self.app).transport)
+        options = connection_options(self.app.conf, self.app.transport)
         return AIOKafkaClient(**{**options, "request_timeout_ms": _ANSWER_TIMEOUT_MS})
 
     async def _next_batches(self) -> list[Batch]:
-        if not self.flow_active:
-            await self.wait(self.can_resume_flow)
-        full = {tp for tp, batches in self._waiting_for_agent.items() if batches >= MOST_WAITING}
-        not_wanted = self._paused | self._paused_until_seek | full
         being_read = self._fetcher.being_read
-        not_wanted |= cast(BatchApp, self.app).held_back(being_read)
+        not_wanted = self._paused | self._paused_until_seek | self.app.held_back(being_read)
         batches = await self._fetcher.fetch(being_read - not_wanted)
         for tp, error in self._fetcher.take_failed():
-            cast(BatchApp, self.app).listener.on_unreadable(tp, error)
+            self.app.listener.on_unreadable(tp, error)
         return batches
-
-    async def _deliver(self, batch: Batch) -> None:
-        if not self.is_current(batch):
-            return
-        self._waiting_for_agent[batch.tp] += 1
-        await self.callback(
-            Message(
-                batch.tp.topic,
-                batch.tp.partition,
-                batch.next_offset - 1,
-                0.0,
-                0,
-                None,
-                None,
-                cast(Any, batch),
-                None,
-                tp=batch.tp,
-                generation_id=self.app.consumer_generation_id,
-            )
-        )
 
 
 class BatchTransport(driver.Transport):
@@ -305,22 +267,12 @@ class BatchTransport(driver.Transport):
     Consumer: ClassVar[type[ConsumerT]] = BatchConsumer
 
 
-class _Undecoded(faust.Schema):
-    """Passes batches as they are."""
-
-    def compile(self, app: AppT, **_: Any) -> Any:
-        async def decode(message: Message, *, propagate: bool = False) -> EventT:
-            return app.create_event(message.key, message.value, message.headers, message)
-
-        return decode
-
-
 class BatchApp(FaustApp):
-    """A Faust app whose agents iterate over `Batch`es.
+    """A Faust app whose consumer hands `Batch`es to a listener.
 
     Takes Faust's settings, with the defaults in `DEFAULTS`. Set `listener` before the app starts.
     The brokers admit to the group only members with the same `protocol`.
-    Faust's tables, acks and `exactly_once` cannot be used.
+    Faust's agents, streams, tables and `exactly_once` cannot be used.
     """
 
     def __init__(
@@ -348,25 +300,10 @@ class BatchApp(FaustApp):
         return cast(BatchConsumer, self.consumer)
 
     async def on_start(self) -> None:
-        """Start what runs beside the agents. Faust's own tasks start after recovery."""
+        """Start what runs beside the consumer. Faust's own tasks start after recovery."""
         await super().on_start()
         if self.beside is not None:
             self.add_future(self.beside())
-
-    def topic(self, *topics: str, **options: Any) -> TopicT:
-        """Declare a topic whose agents get batches."""
-        return super().topic(*topics, **{**options, "schema": _Undecoded(), "acks": False})
-
-    def stream(self, channel: Any, beacon: Any = None, **options: Any) -> StreamT:
-        """Stream batches, without those that a seek or a rebalance has made stale."""
-        stream = super().stream(channel, beacon, **options)
-        stream.add_processor(self._accept)
-        return stream
-
-    def _accept(self, value: Any) -> Any:
-        if isinstance(value, Batch) and not self.reader.accept(value):
-            raise Skip
-        return value
 
     def new_transport(self) -> TransportT:
         """Create the transport of the consumer."""

@@ -86,7 +86,7 @@ _FENCED_INSTANCE_ID = 82
 
 
 class RebalanceListener(driver.ConsumerRebalanceListener):
-    """Tells Faust of the first assignment, which starts its streams, and our thread of each."""
+    """Tells Faust of the first assignment, which starts its fetcher, and our thread of each."""
 
     _has_started = False
 

@@ -246,12 +246,9 @@ class RepartitionWork:
         metadata = repartition_metadata(self._topic_id)
         return PendingCommit(outputs, Writes([], []), self.positions, wall_ms, metadata)
 
-    def settle(self) -> None:
+    def committed(self, pending: PendingCommit, seconds: float) -> None:
         """Remember the position: Kafka forgets the group's offset with the topic."""
         self._committed = self._decided
-
-    def tell(self, committed: PendingCommit, seconds: float) -> None:
-        """Nobody asks how much was forwarded."""
 
     async def end_cycle(self) -> None:
         """These inputs are never paused."""

@@ -455,9 +455,9 @@ class Task:
 
     def _begin_next(self) -> None:
         """Prepare the transaction of this batch while the one before it commits."""
-        if self._commits.is_running and (outputs := self.work.decided_outputs()):
-            assert self._producer is not None
-            self._producer.begin_next(outputs)
+        producer = self._producer
+        if producer and producer.begins_early and (outputs := self.work.decided_outputs()):
+            producer.begin_next(outputs)
 
     async def _decide(self) -> None:
         """Decide one fetch; what does not fit into the batch is left for the next (R114)."""
@@ -506,11 +506,8 @@ class Task:
         if self._store is not None:
             check_end(self.work.name, self._store, end - len(writes.changelog))
             self._store.apply(writes.store, end, wall_ms)
-        seconds = self._clock.monotonic_s() - began_s
-        # 4. Settle: memory drops what the store has now.
-        self.work.settle()
-        # 5. Tell: the log, the metrics and the traces.
-        self.work.tell(pending, seconds)
+        # 4. Drop from memory what the store has now; log, count and trace the commit.
+        self.work.committed(pending, self._clock.monotonic_s() - began_s)
 
     # --- after a failure -------------------------------------------------------------------------
 

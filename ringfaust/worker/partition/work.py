@@ -354,18 +354,18 @@ class PartitionWork:
         positions = self._processor.positions
         return {topic: positions[topic] for topic in self._topics if topic in positions}
 
-    def settle(self) -> None:
-        """Drop what the store has now, and shrink the decoded state to its bound."""
-        self._processor.committed(self._context.cache_bytes)
+    def committed(self, pending: PendingCommit, seconds: float) -> None:
+        """Drop what the store has now, and shrink the decoded state to its bound. Then say so.
 
-    def tell(self, committed: PendingCommit, seconds: float) -> None:
-        """Log, count and trace a commit; `seconds`: how long transaction and store have taken."""
-        activity = committed.activity
+        `seconds`: how long transaction and store have taken.
+        """
+        self._processor.committed(self._context.cache_bytes())
+        activity = pending.activity
         assert activity is not None
         if activity.log:
             self._command_log.tell(activity.log)
         if self._context.is_metered:
-            self.numbers.commit(committed.outputs, activity, seconds)
+            self.numbers.commit(pending.outputs, activity, seconds)
         if self._spans is not None:
             self._spans.committed(activity.evictions, self._context.clock.wall_ms())
 

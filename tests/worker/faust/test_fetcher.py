@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from struct import pack
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import google_crc32c
 import pytest
@@ -23,7 +24,8 @@ from faust.types import TP
 
 from ringfaust.worker.faust import fetcher as module
 from ringfaust.worker.faust.fetcher import Fetcher
-from ringfaust.worker.interfaces import InputChanged
+from ringfaust.worker.faust.transport import BatchConsumer
+from ringfaust.worker.interfaces import Batch, InputChanged
 
 ONE, TWO, FAR = TP("in", 0), TP("in", 1), TP("far", 0)
 LEADERS = {ONE: 1, TWO: 1, FAR: 2}
@@ -474,3 +476,24 @@ async def test_an_error_of_ours_is_not_lost(
     await brokers.answer(1, {ONE: records(0, 1)})
     with pytest.raises(AttributeError, match="a mistake"):
         await reading
+
+
+async def test_a_batch_that_a_seek_makes_stale_on_its_way_is_not_handed_on() -> None:
+    """A task that cannot run would pause the partition for it, until another seek."""
+    offered: list[Batch] = []
+    stale, current = Batch(ONE, [], 1, 5), Batch(ONE, [], 2, 9)
+    running = SimpleNamespace(should_stop=False)
+
+    async def next_batches() -> list[Batch]:
+        running.should_stop = True
+        return [stale, current]
+
+    consumer: Any = SimpleNamespace(
+        _fetcher=AsyncMock(follow=Mock()), _next_batches=next_batches, should_stop=False,
+        app=SimpleNamespace(listener=SimpleNamespace(topics={"in"}, offer=offered.append)),
+        is_current=lambda batch: batch is current,
+    )  # fmt: skip
+    await BatchConsumer.fetch_loop(consumer, running)  # type: ignore[arg-type]
+    assert offered == [current]
+    consumer._fetcher.follow.assert_called_with({"in"})
+    consumer._fetcher.stop.assert_awaited()

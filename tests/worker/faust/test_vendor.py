@@ -28,6 +28,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
+from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
 from faust.transport.consumer import Fetcher as FaustFetcher
 from faust.transport.drivers import aiokafka as driver
@@ -82,14 +83,14 @@ def test_faust_subscribes_with_the_listener_of_the_consumer_class() -> None:
     assert BatchConsumer.RebalanceListener is vendor.RebalanceListener
 
 
-def test_faust_drops_messages_of_another_generation_only() -> None:
-    """If not: batches that are read on during a rebalance may be dropped.
-
-    Only Faust's own listener changes the generation, and it sees the first assignment alone.
-    """
-    assert "self._thread.app.consumer_generation_id = generation" in source(
-        driver.ConsumerRebalanceListener.on_partitions_assigned
+def test_faust_subscribes_even_without_streams() -> None:
+    """If not: `BatchConsumer.subscribe` is not called, and the worker reads nothing."""
+    assert takes(driver.Consumer.subscribe, "topics")
+    assert "await self.app.consumer.subscribe(await self._update_indices())" in source(
+        Conductor._subscriber.fun
     )
+    app = BatchApp("pinned", broker="kafka://localhost:1")
+    assert not [*app.topics, *app.agents]
 
 
 def test_the_consumer_thread_creates_its_kafka_client_at_start() -> None:
@@ -131,8 +132,8 @@ OF_READING = {
 """Options that concern reading, which the member of the group does not do."""
 
 
-def test_recovery_without_tables_only_resumes_the_streams() -> None:
-    """If not: the first assignment does not start the streams."""
+def test_recovery_without_tables_only_starts_the_fetcher() -> None:
+    """If not: the first assignment does not start `BatchConsumer.fetch_loop`."""
     assert takes(Recovery._resume_streams, "generation_id")
     assert inspect.iscoroutinefunction(Recovery._resume_streams)
     loop = source(Recovery._restart_recovery.fun)
@@ -140,7 +141,7 @@ def test_recovery_without_tables_only_resumes_the_streams() -> None:
     assert "if not self.tables" in loop[:resumed]
     assert loop[resumed:].index("continue") < loop[resumed:].index("_set_recovery_started")
     text = source(Recovery._resume_streams)
-    steps = ("resume_partitions(", "consumer.perform_seek()", "consumer.resume_flow()")
+    steps = ("resume_partitions(", "consumer.perform_seek()", "_fetcher.maybe_start()")
     places = [text.index(step) for step in steps]
     assert places == sorted(places)
     assert "timeout=self.app.conf.broker_request_timeout" in text

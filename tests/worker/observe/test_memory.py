@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,8 +96,7 @@ async def test_the_consumer_leaves_out_what_is_held_back() -> None:
 
     fetcher = SimpleNamespace(fetch=fetch, take_failed=list, being_read=frozenset({CONTROL, IN}))
     consumer: Any = SimpleNamespace(
-        flow_active=True, _fetcher=fetcher,
-        _paused=set(), _paused_until_seek=set(), _waiting_for_agent=Counter(),
+        _fetcher=fetcher, _paused=set(), _paused_until_seek=set(),
         app=SimpleNamespace(held_back=lambda tps: tps & {IN}),
     )  # fmt: skip
     await BatchConsumer._next_batches(consumer)

@@ -59,7 +59,7 @@ class Partition:
         context: Any = SimpleNamespace(
             topics={Role.CONTROL: "control", Role.HOP: "hop", Role.CHANGELOG: "log"},
             partitions=PARTITIONS, feeds=feeds_of(self.file, PARTITIONS), is_metered=False,
-            processor_config=config, clock_skew_max_ms=1_000, cache_bytes=1 << 20,
+            processor_config=config, clock_skew_max_ms=1_000, cache_bytes=lambda: 1 << 20,
             took_up=lambda *newer: self.told.append(newer),
             clock=SimpleNamespace(monotonic_s=lambda: 0.0, wall_ms=lambda: 1_000, is_right=True),
             new_processor=lambda store, positions, new: Processor(
@@ -94,7 +94,7 @@ class Partition:
         pending = self.work.take_commit(1_000)
         if pending is not None:
             self.store.apply(pending.writes.store)
-            self.work.settle()
+            self.work.committed(pending, 0.0)
 
     @property
     def reads(self) -> set[str]:

@@ -79,10 +79,8 @@ class OneCommit:
         self.has_work = False
         return PendingCommit({}, Writes([], []), {}, wall_ms)
 
-    def settle(self) -> None:
+    def committed(self, *_: object) -> None:
         self.settled.set()
-
-    def tell(self, *_: object) -> None: ...
 
     async def end_cycle(self) -> None: ...
 
@@ -101,7 +99,7 @@ class FailingProducer:
 
     def new_batches(self) -> Any: ...
 
-    def begin_next(self, outputs: object) -> None: ...
+    begins_early = False
 
     async def commit(self, *_: object) -> int:
         if self._errors:
@@ -456,7 +454,7 @@ class AppliedWork(CountingWork):
 
     tps = frozenset({TP("in", 0)})
 
-    def settle(self) -> None:
+    def committed(self, *_: object) -> None:
         self.positions = {"in": sum(self.batches)}
 
     def restore(self, *_: object) -> None:
@@ -537,8 +535,10 @@ class HeldProducer(FailingProducer):
         self.begun_next.append(outputs)
 
     async def commit(self, *_: object) -> int:
+        self.begins_early = True
         self.began.release()
         await self.let_go.acquire()
+        self.begins_early = False
         return 0
 
 

@@ -1,9 +1,9 @@
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from faust.types import TP, AppT, Message
+from faust.types import TP, AppT
 from faust.types.transports import ConsumerT, TransportT
 from mode import Service, ServiceT
 
@@ -29,13 +29,11 @@ class ConsumerRebalanceListener:
 class Consumer(Service, ConsumerT):
     RebalanceListener: ClassVar[type[ConsumerRebalanceListener]]
     app: AppT
-    callback: Callable[[Message], Awaitable[None]]
-    flow_active: bool
-    can_resume_flow: Any
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def highwater(self, tp: TP) -> int: ...
     async def seek(self, partition: TP, offset: int) -> None: ...
     async def perform_seek(self) -> None: ...
+    async def subscribe(self, topics: Iterable[str]) -> None: ...
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool: ...
     def verify_event_path(self, now: float, tp: TP) -> None: ...
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread: ...
