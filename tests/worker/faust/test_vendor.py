@@ -429,6 +429,7 @@ def private_names(path: Path) -> set[str]:
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
+        and node.attr != "_replace"  # a public method of named tuples
         and ast.unparse(node.value) not in ("self", "cls")
     }
 
@@ -462,7 +463,7 @@ def overrides(path: Path) -> set[str]:
     [
         path
         for folder in ("worker", "kafka")
-        for path in sorted((PACKAGE / folder).glob("*.py"))
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
         if path.name != "vendor.py"
     ],
     ids=lambda path: f"{path.parent.name}/{path.name}",
