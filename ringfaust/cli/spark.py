@@ -21,6 +21,7 @@ from ringfaust.spark.options import (
     DryRun,
     JobName,
     LakeOptions,
+    LakeRole,
     MaintainOptions,
     Master,
     Rate,
@@ -130,9 +131,7 @@ def backfill(*, options: BackfillOptions, files: ConfigFiles, session: SessionOp
 def redrive(
     *,
     lake: Annotated[str, location("Folder or URI of the lake.")],
-    role: Annotated[
-        str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
-    ],
+    role: Annotated[LakeRole, typer.Option("--from", help="The topic that had the messages.")],
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Condition on the columns of the lake's records.")
     ],
@@ -157,18 +156,16 @@ def redrive(
 
     Example: ringfaust spark redrive --lake /lake --from dead --where "queue = 'orders'" --dry-run
     """
-    from ringfaust.spark.backfill.errors import read_choice
     from ringfaust.spark.redrive.command import run
-    from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
+    from ringfaust.spark.redrive.records import LakeRedriveRequest
 
     session.use()
-    chosen = read_choice("--from", role, LakeRole)
     worker, queues = files.load()
     request = LakeRedriveRequest(
         worker=worker,
         queues=queues,
         lake=lake,
-        role=chosen,
+        role=role,
         where=where,
         to_topic=to_topic,
         name=name,

@@ -45,6 +45,11 @@ def text_of(error: Exception) -> str:
     return str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
 
 
+def first_line(error: Exception) -> str:
+    """Spark's message, without its stack trace and hints."""
+    return text_of(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def _brief(text: str) -> str:
     if "S3AFileSystem not found" in text:
         return (

@@ -162,16 +162,22 @@ class AuditOptions(NamedTuple):
     master: Master = None
 
 
+class Format(StrEnum):
+    """The format of a backfill's source."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    JSON = "json"
+    CSV = "csv"
+
+
 class BackfillOptions(NamedTuple):
     """Of `ringfaust spark backfill`."""
 
     source: Annotated[
         str, typer.Argument(help="File, folder, glob pattern or URI. For Delta also PATH@v7.")
     ]
-    kind: Annotated[
-        str,
-        typer.Option("--format", metavar="parquet|delta|json|csv", help="Format of the source."),
-    ]
+    kind: Annotated[Format, typer.Option("--format", help="Format of the source.")]
     topic: Annotated[str, typer.Option(help="A producers' topic that a route reads.")]
     key: Annotated[str | None, text("EXPR", "Record key: a column or SQL.")] = None
     value: Annotated[
@@ -193,6 +199,13 @@ class BackfillOptions(NamedTuple):
     ] = False
     dry_run: DryRun = False
     master: Master = None
+
+
+class LakeRole(StrEnum):
+    """Which records of the lake to send again."""
+
+    DEAD = "dead"
+    EVICTED = "evicted"
 
 
 class RewindOptions(NamedTuple):

@@ -29,8 +29,9 @@ from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
 from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
+from ringfaust.spark.options import LakeRole
 from ringfaust.spark.redrive.command import plan, redrive
-from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest, LakeRole
+from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.records import new_record
 from tests.spark.topics import all_records, make_topic

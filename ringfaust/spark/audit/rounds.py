@@ -26,7 +26,7 @@ from ringfaust.spark.audit.offsets import (
 from ringfaust.spark.audit.period import NEAR_MS, PeriodReader, day_at, end_of, start_of
 from ringfaust.spark.audit.sources import AuditData, AuditRequest, topics_of
 from ringfaust.spark.audit.verdict import Verdict, reconcile
-from ringfaust.spark.errors import SPARK_ERRORS, text_of
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.lake.stream import OUTPUTS, read_to, read_topic_ids
 from ringfaust.spark.topic_ids import refuse_recreated
 
@@ -115,8 +115,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        first, *_ = text_of(error).strip().splitlines() or [type(error).__name__]
-        raise CannotAudit(f"the Spark job failed: {first}") from error
+        raise CannotAudit(f"the Spark job failed: {first_line(error)}") from error
 
 
 def _end_offsets(offsets: TopicOffsets) -> dict[tuple[str, int], int]:

@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
-from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.errors import first_line
 from ringfaust.spark.vendor import is_deterministic
 
 # Columns that the readers of a source add to its own.

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ringfaust.redrive.send import send
-from ringfaust.spark.backfill.errors import BadRows, first_line
+from ringfaust.spark.backfill.errors import BadRows
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
-from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
 from ringfaust.spark.redrive.records import LakeRedriveRequest
 from ringfaust.spark.session import open_session

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,24 +14,18 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
-from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.job import job_name
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
-from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.lake.tables import RECORDS, read
+from ringfaust.spark.options import LakeRole
 from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """Header with the topic/partition/offset of the dead or evicted record that was sent again."""
-
-
-class LakeRole(StrEnum):
-    """Which records of the lake to send again."""
-
-    DEAD = "dead"
-    EVICTED = "evicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
