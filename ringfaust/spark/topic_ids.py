@@ -70,11 +70,7 @@ class ReadTopicIds:
         self._next_s = time.monotonic() + _WATCH_S
 
     def watch(self) -> None:
-        """Do the same again if it is time, for a job that runs. Brokers that are away are ignored.
-
-        Raises:
-            RecreatedTopic: a topic has another id.
-        """
+        """Do the same again if it is time, for a job that runs. Ignores brokers that are away."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _WATCH_S
@@ -89,11 +85,7 @@ class ReadTopicIds:
 
 
 async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[str, str]:
-    """By topic, its id now. Topics that do not exist are left out.
-
-    Raises:
-        KafkaError: the brokers do not answer, or do not agree.
-    """
+    """By topic, its id now. Topics that do not exist are left out."""
     while_stale = AsyncRetrying(  # a topic has just been created
         retry=retry_if_exception_type(StaleMetadata),
         stop=stop_after_attempt(_ATTEMPTS),

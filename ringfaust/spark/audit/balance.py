@@ -103,20 +103,12 @@ class ClosedDays:
         return replace(balance, frames=frames, day=day)
 
     def read_to(self) -> TopicPositions:
-        """Up to which offsets the closed days have read the topics; empty if no day is closed.
-
-        Raises:
-            CannotAudit: the file of the last closed day was changed.
-        """
+        """Up to which offsets the closed days have read the topics; empty if no day is closed."""
         days = self.days()
         return _positions(self._read(days[-1])) if days else {}
 
     def load(self, day: date) -> Balance:
-        """The balance at the end of a closed day.
-
-        Raises:
-            CannotAudit: a part of it is missing or is not what was stored.
-        """
+        """The balance at the end of a closed day."""
         about = self._read(day)
         try:
             frames = self._frames(day)

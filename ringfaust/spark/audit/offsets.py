@@ -22,12 +22,7 @@ class CannotAudit(RingfaustError):
 
 
 async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicOffsets:
-    """The first offset and the end of each partition of the topics, as of now.
-
-    Raises:
-        CannotAudit: a topic is missing.
-        BrokerUnreachable: no broker answers.
-    """
+    """The first offset and the end of each partition of the topics, as of now."""
     async with open_admin(worker.brokers()) as admin:
         missing = sorted(set(topics) - set(await admin.existing(topics)))
     if missing:
@@ -48,9 +43,6 @@ async def offsets_at(
     """By topic and partition: the first offset whose record is not older than a time, or the end.
 
     The topics exist, and the time is in ms since 1970.
-
-    Raises:
-        CannotAudit: no broker answers the question.
     """
     async with _consumer(worker, topics) as consumer:
         tps = sorted(consumer.assignment())
@@ -72,11 +64,7 @@ async def _consumer(
 
 
 def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:
-    """Check that the topics still contain their first records.
-
-    Raises:
-        CannotAudit: retention removed some, so nothing can be proved.
-    """
+    """Raise CannotAudit if retention has removed first records: nothing can be proved then."""
     for (topic, partition), (begin, _) in sorted(offsets.items()):
         if begin and topic in topics:
             raise CannotAudit(

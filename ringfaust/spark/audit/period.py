@@ -43,9 +43,6 @@ class PeriodReader:
 
     With a lake, events and outputs are read from there, and those records of all other topics that
     Kafka no longer has.
-
-    Raises:
-        CannotAudit: there is no such lake.
     """
 
     def __init__(self, spark: SparkSession, request: AuditRequest, offsets: TopicOffsets) -> None:

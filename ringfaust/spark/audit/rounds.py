@@ -41,9 +41,6 @@ def audit(spark: SparkSession, request: AuditRequest, opening: Balance | None = 
     that both passes found are reported.
 
     Without the balance of earlier periods it audits everything.
-
-    Raises:
-        CannotAudit: the topics or the lake cannot be read.
     """
     before = audit_offsets(spark, request, opening)
 
@@ -62,11 +59,7 @@ def audit(spark: SparkSession, request: AuditRequest, opening: Balance | None = 
 def audit_round(
     spark: SparkSession, request: AuditRequest, opening: Balance | None
 ) -> tuple[Verdict, Balance]:
-    """Audit what is new since the round before, and return the balance for the next one.
-
-    Raises:
-        CannotAudit: the topics or the lake cannot be read.
-    """
+    """Audit what is new since the round before, and return the balance for the next one."""
     offsets = audit_offsets(spark, request, opening)
     with spark_errors():
         reader = PeriodReader(spark, request, offsets)
@@ -107,11 +100,7 @@ def audit_offsets(
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn errors of Spark into one that says that there is no verdict.
-
-    Raises:
-        CannotAudit: Spark raised an error.
-    """
+    """Raise CannotAudit, which says that there is no verdict, for an error of Spark."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -167,11 +156,7 @@ class LakeDays:
         return self._reader.days(opening.since_ms or 0 if opening else 0, until_ms)
 
     def require_complete(self, until_ms: int) -> None:
-        """Check that the lake has all events and outputs before a time.
-
-        Raises:
-            CannotAudit: it has not read some yet. They would be missing in the balance.
-        """
+        """Raise CannotAudit if the lake lacks events or outputs that are older than a time."""
         worker = self._request.worker
         topics = [worker.topic(role) for role in (Role.EVENTS, *OUTPUTS)]
         has = read_to(self._spark, self._lake)

@@ -74,11 +74,7 @@ class BackfillRequest:
 
     @property
     def job(self) -> str:
-        """Name of the job; unless it is given, equal for the same source, mapping and topic.
-
-        Raises:
-            CannotBackfill: the name is invalid.
-        """
+        """Name of the job; unless it is given, equal for the same source, mapping and topic."""
         source = self.options.source
         place = source if "://" in source else os.path.abspath(source)
         text = json.dumps([self.options.kind, place, self.options.topic, self.mapping.describe()])
@@ -88,11 +84,7 @@ class BackfillRequest:
 def read_options(
     worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions
 ) -> BackfillRequest:
-    """Parse the options of the command line.
-
-    Raises:
-        CannotBackfill: an option is invalid.
-    """
+    """Parse the options of the command line."""
     pairs = []
     for text in options.header or ():
         header, equals, expression = text.partition("=")
@@ -116,11 +108,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) ->
 
 
 def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:
-    """The dry run: find what would be written and what the rings would do. Writes nothing.
-
-    Raises:
-        CannotBackfill: source, mapping or topic are invalid.
-    """
+    """The dry run: find what would be written and what the rings would do. Writes nothing."""
     now_ms = wall_ms()
     with _checked(spark, request, now_ms) as (target, checked, found):
         return BackfillPlan(

@@ -68,11 +68,7 @@ def read_days(retention: Sequence[str]) -> dict[str, int]:
 
 
 def read_hours(text: str) -> int:
-    """Read how long files stay that are no longer part of a table.
-
-    Raises:
-        BadSetting: the text is not a number of hours or days.
-    """
+    """How long files stay that are no longer part of a table. Raises BadSetting."""
     found = re.fullmatch(r"([1-9]\d{0,4})([hd])", text)
     if not found:
         advice = "use a number and h or d, at least 1h, such as 12h or 7d"
@@ -127,11 +123,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
 
 
 def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
-    """Refuse a retention that would delete days that the lake still needs.
-
-    Raises:
-        BadSetting: a retention is too short; the text has the shortest one that is valid.
-    """
+    """Raise BadSetting, with the shortest valid length, if a retention is of days still needed."""
     for table, days in retention.items():
         first = used[table].needed
         if first is not None and first < _oldest(days):
@@ -143,11 +135,7 @@ def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
 
 
 def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> None:
-    """Refuse a retention of bronze if it would delete records and no day is closed.
-
-    Raises:
-        BadSetting: the text has the shortest retention that is valid.
-    """
+    """Raise BadSetting if bronze would lose records although the audit has closed no day."""
     first = read(spark, root, BRONZE.name).agg(F.min(str(BRONZE.day))).collect()[0][0]
     if not closed and first is not None and first < _oldest(days):
         raise BadSetting(

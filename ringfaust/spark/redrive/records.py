@@ -52,11 +52,7 @@ class LakeRedriveRequest:
 
     @property
     def job(self) -> str:
-        """The name of the job, by which earlier versions kept what it sent.
-
-        Raises:
-            CannotBackfill: the name is invalid.
-        """
+        """The name of the job, by which earlier versions kept what it sent."""
         return job_name(self.name, self.fingerprint)
 
     @property
@@ -148,9 +144,6 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
         `origin_partition` (of the dead or evicted record, whose offset is `offset`),
         `home` (the partition of the source record), `redriven` (position of the dead or evicted
         record) and `redrives` (how often the message was sent again).
-
-    Raises:
-        CannotBackfill: there is no lake, or the condition does not fit it.
     """
     try:
         records = read(spark, request.lake, RECORDS.name)

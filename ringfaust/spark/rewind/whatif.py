@@ -218,9 +218,6 @@ def what_if(
     Returns:
         For each partition with such a queue: `history`, `as it was`, then the variants. If
         `as it was` differs from history, the replay is not exact.
-
-    Raises:
-        IncompleteHistory: lines are missing.
     """
     own = lines.filter(F.col("queue") == queue)
     if until_then is not None:
