@@ -163,8 +163,8 @@ def _before(table: LakeTable, day: date) -> Column:
 
 
 def _is_closed(closed: TopicPositions) -> Column:
-    ranges = {topic: {n: (0, end) for n, end in of.items()} for topic, of in closed.items()}
-    return in_ranges(ranges) if closed else F.lit(False)
+    ranges = {at: (0, end) for at, end in closed.items()}
+    return in_ranges(ranges) if ranges else F.lit(False)
 
 
 def _oldest(days: int) -> date:
