@@ -29,11 +29,7 @@ class JobFailed(RingfaustError):
 
 @contextmanager
 def brief_errors() -> Iterator[None]:
-    """Replace a Spark error by one without its hundreds of stack trace lines.
-
-    Raises:
-        JobFailed: the body raised a Spark error, which is this error's cause.
-    """
+    """Raise JobFailed, without hundreds of lines of stack traces, for an error of Spark."""
     try:
         yield
     except SPARK_ERRORS as error:

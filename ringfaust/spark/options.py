@@ -49,11 +49,7 @@ class SessionOptions(NamedTuple):
     ] = None
 
     def use(self) -> None:
-        """Let the session of this process have them.
-
-        Raises:
-            BadSetting: one of them cannot be read.
-        """
+        """Let the session of this process have them."""
         from ringfaust.spark.session import use_settings  # noqa: PLC0415 - it imports pyspark
 
         use_settings(self.conf or (), self.packages)

@@ -59,7 +59,6 @@ class ReadTopicIds:
 
         Raises:
             RecreatedTopic: a topic has another id.
-            KafkaError: the brokers do not answer, or do not agree.
         """
         self._topics = topics
         self.known = self.known if has_read else {}
@@ -104,13 +103,9 @@ async def refuse_recreated(
     *,
     refusal: type[RingfaustError] = RecreatedTopic,
 ) -> Mapping[str, str]:
-    """Check that no topic has another id than it had, and return those that they have now.
+    """Return the ids that topics have now, or raise a `refusal` if one has another id than it had.
 
     Topics that are not known are not compared, nor those of brokers that do not know ids.
-
-    Raises:
-        RecreatedTopic: a topic has; or another `refusal`.
-        KafkaError: the brokers do not answer, or do not agree.
     """
     found = await current_ids(worker, topics)
     for topic, id_ in sorted(found.items()):

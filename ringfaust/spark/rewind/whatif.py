@@ -104,11 +104,7 @@ class VariantResult:
 
 
 def check_changes(changes: Fields) -> Fields:
-    """Check that what-if supports these settings.
-
-    Raises:
-        BadSetting: a setting is unknown, has a wrong value, or acts through consumers.
-    """
+    """Return the settings, or raise BadSetting for one that what-if does not support."""
     QueueSpec().with_fields(changes)
     for name, value in changes.items():
         if name not in CHANGEABLE:

@@ -25,7 +25,6 @@ from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.spark.exactly_once import (
-    BATCH_BYTES,
     CommittedOffsets,
     ExactlyOnceWriter,
     Transaction,
@@ -188,11 +187,6 @@ class RingWriter:
         )
 
 
-def new_batches() -> RecordBatches:
-    """An empty container for the records of one topic."""
-    return RecordBatches(BATCH_BYTES)
-
-
 async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
     """Make a checkpoint the only one whose job may write.
 
@@ -200,7 +194,6 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
 
     Raises:
         OtherCheckpoint: it has begun, and another one was used since; or another job is running.
-        KafkaError: the brokers failed.
     """
     committed = await _committed(target)
     if _is_owner(target, committed):
@@ -216,7 +209,6 @@ async def give_up_outputs(target: OutputTarget) -> None:
 
     Raises:
         OtherCheckpoint: another checkpoint was used since this one, or a job is running.
-        KafkaError: the brokers failed.
     """
     if not await wrote_last(target, moved=True):
         raise OtherCheckpoint(target.worker.application)

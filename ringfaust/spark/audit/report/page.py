@@ -22,13 +22,7 @@ _MAX_FINDINGS = 50
 
 
 def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
-    """Write report.html and each chart as PNG for light and dark pages.
-
-    The folder is created if it is missing. Existing files of these names are replaced.
-
-    Returns:
-        The path of the page.
-    """
+    """Write report.html, whose path it returns, and each chart as PNG for light and dark pages."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = figures(verdict)
     pictures = []
