@@ -21,6 +21,7 @@ from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
 from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.audit.verdict import Verdict
+from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
@@ -34,21 +35,24 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     Raises:
         CannotAudit: the topics, the lake or a balance cannot be read.
         BadSetting: a duration or a day is invalid.
+        JobFailed: Spark ended the job with an error.
     """
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
     request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL, options.lake)
     since, end_ms = _days(options)
-    with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
-        status.update("starting Spark")
+    with (
+        stop_requested(interrupt=True) as stop,
+        Terminal(stderr=True).status("starting Spark") as status,
+        brief_errors(),
+    ):
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
         opening: Balance | None = None
         with open_session("ringfaust audit", options.master) as spark, suppress(KeyboardInterrupt):
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
-                with rounds.spark_errors():
-                    days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
-                    opening = days.opening(since)
+                days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
+                opening = days.opening(since)
                 output.earlier_faults(opening)
                 if every_s is None:
                     show_last = options.until is not None
@@ -62,16 +66,15 @@ def _close_days(
     days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
 ) -> Balance | None:
     """Close the days that have ended by a time; the balance of the last one."""
-    with rounds.spark_errors():
-        open_days = days.open_days(opening, end_ms)
-        if open_days:
-            days.require_complete(end_ms)
-        last = None
-        output.begin_days(open_days)
-        for last in days.close(open_days, opening):
-            output.day(last)
-        if show_last:
-            output.last_day(last, opening)
+    open_days = days.open_days(opening, end_ms)
+    if open_days:
+        days.require_complete(end_ms)
+    last = None
+    output.begin_days(open_days)
+    for last in days.close(open_days, opening):
+        output.day(last)
+    if show_last:
+        output.last_day(last, opening)
     return last.closing if last else opening
 
 

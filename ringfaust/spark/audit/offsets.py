@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -30,7 +28,7 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
             f"these topics do not exist: {', '.join(missing)}; `ringfaust topics plan` lists the "
             "topics an application needs"
         )
-    async with _consumer(worker, topics) as consumer:
+    async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
         tps = sorted(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
@@ -44,23 +42,12 @@ async def offsets_at(
 
     The topics exist, and the time is in ms since 1970.
     """
-    async with _consumer(worker, topics) as consumer:
+    async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
         tps = sorted(consumer.assignment())
         ends = await consumer.end_offsets(tps)
         found = await consumer.offsets_for_times(dict.fromkeys(tps, time_ms))
     first = {tp: found[tp].offset if found.get(tp) else ends[tp] for tp in tps}
     return {(tp.topic, tp.partition): offset for tp, offset in first.items()}
-
-
-@asynccontextmanager
-async def _consumer(
-    worker: WorkerConfig, topics: Collection[str]
-) -> AsyncIterator[AIOKafkaConsumer]:
-    try:
-        async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
-            yield consumer
-    except KafkaError as error:
-        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
 
 
 def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -26,7 +25,6 @@ from ringfaust.spark.audit.offsets import (
 from ringfaust.spark.audit.period import NEAR_MS, PeriodReader, day_at, end_of, start_of
 from ringfaust.spark.audit.sources import AuditData, AuditRequest, topics_of
 from ringfaust.spark.audit.verdict import Verdict, reconcile
-from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.lake.stream import OUTPUTS, read_to, read_topic_ids
 from ringfaust.spark.topic_ids import refuse_recreated
 
@@ -47,12 +45,11 @@ def audit(spark: SparkSession, request: AuditRequest, opening: Balance | None = 
     def read(offsets: TopicOffsets) -> AuditData:
         return PeriodReader(spark, request, offsets).read(opening)
 
-    with spark_errors():
-        verdict = reconcile(request, read(before))
-        if not verdict.balanced:
-            after = audit_offsets(spark, request, opening)
-            if after != before:
-                verdict = reconcile(request, read(after), confirmed_by=verdict.findings)
+    verdict = reconcile(request, read(before))
+    if not verdict.balanced:
+        after = audit_offsets(spark, request, opening)
+        if after != before:
+            verdict = reconcile(request, read(after), confirmed_by=verdict.findings)
     return verdict
 
 
@@ -61,11 +58,10 @@ def audit_round(
 ) -> tuple[Verdict, Balance]:
     """Audit what is new since the round before, and return the balance for the next one."""
     offsets = audit_offsets(spark, request, opening)
-    with spark_errors():
-        reader = PeriodReader(spark, request, offsets)
-        verdict = reconcile(request, reader.read(opening), closes=True)
-        assert verdict.closing is not None
-        return verdict, kept(verdict.closing)
+    data = PeriodReader(spark, request, offsets).read(opening)
+    verdict = reconcile(request, data, closes=True)
+    assert verdict.closing is not None
+    return verdict, kept(verdict.closing)
 
 
 def audit_offsets(
@@ -96,15 +92,6 @@ def audit_offsets(
             if topic not in topics["inputs"] and topic not in topics["ours"]:
                 found |= {(topic, int(number)): (end, end) for number, end in of.items()}
     return found
-
-
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Raise CannotAudit, which says that there is no verdict, for an error of Spark."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        raise CannotAudit(f"the Spark job failed: {first_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
