@@ -63,7 +63,9 @@ def read_options(options: RewindOptions) -> RewindRequest:
         BadMoment: a moment cannot be parsed.
         BadSetting: what-if does not support a setting.
     """
-    texts = {AtTime: options.at, AtOffset: options.offset, AtStep: options.step}
+    texts: Mapping[type[Moment], str | None] = {
+        AtTime: options.at, AtOffset: options.offset, AtStep: options.step
+    }  # fmt: skip
     given = [read_moment(text, kind) for kind, text in texts.items() if text is not None]
     if len(given) > 1:
         raise BadRewindOptions("use only one of --at, --offset and --step")

@@ -56,6 +56,7 @@ class AtOffset:
 _STEP = re.compile("([0-9]+)/([0-9]+)")
 _OFFSET = re.compile("([^/]+)/([0-9]+)/([0-9]+)")
 Moment = AtStep | AtTime | AtOffset
+_BY_SLASHES: Sequence[type[Moment]] = (AtTime, AtStep, AtOffset)
 ResolvedMoment = AtStep | AtTime
 Requests = Sequence[tuple[str, ResolvedMoment]]
 """Queues, each with a moment."""
@@ -69,7 +70,7 @@ def read_moment(text: str, kind: type[Moment] | None = None) -> Moment:
     Raises:
         BadMoment: the text is none.
     """
-    kind = kind or (AtTime, AtStep, AtOffset)[min(text.count("/"), 2)]
+    kind = kind or _BY_SLASHES[min(text.count("/"), 2)]
     if kind is AtTime:
         try:
             return AtTime(moment_ms(text, wall_ms()))
