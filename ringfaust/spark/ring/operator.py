@@ -20,12 +20,10 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Headers
-from ringfaust.spark.exactly_once import BATCH_BYTES
 from ringfaust.spark.ring.micro_batch import MicroBatch, OperatorConfig
 from ringfaust.spark.ring.pages import PagedMap
-from ringfaust.spark.ring.writer import COUNTS, OutputTarget, Part, Place, RingWriter
+from ringfaust.spark.ring.writer import COUNTS, OutputTarget, Part, Place, RingWriter, new_batches
 from ringfaust.spark.vendor import current_batch
 
 OUTPUT = StructType([StructField(name, LongType()) for name in COUNTS])
@@ -38,7 +36,6 @@ _NUMBER = StructType([StructField("number", LongType())])
 _PAGE = StructType([StructField("page", BinaryType())])
 _GC_THRESHOLDS = (100_000, 50, 100)
 """As in a worker: reference counts free most garbage."""
-_new_batches = partial(RecordBatches, BATCH_BYTES)
 _TIMER = -1
 """Page number under which the time of the registered timer is stored. Registering it again in each
 batch would cost calls to the JVM."""
@@ -127,7 +124,7 @@ class RingOperator(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         partition, number = self._partitions[int(key[0])], current_batch()
         batch = MicroBatch(
-            self._config, partition, self._pages, now_ms, batch=number, new_buffer=_new_batches
+            self._config, partition, self._pages, now_ms, batch=number, new_buffer=new_batches
         )
         if self._writer is None:
             self._writer = RingWriter(self._target, partition % self._target.tasks)

@@ -25,6 +25,7 @@ from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
 from ringfaust.spark.exactly_once import (
+    BATCH_BYTES,
     CommittedOffsets,
     ExactlyOnceWriter,
     Transaction,
@@ -185,6 +186,11 @@ class RingWriter:
             ],
             offsets=offsets,
         )
+
+
+def new_batches() -> RecordBatches:
+    """An empty container for the records of one topic."""
+    return RecordBatches(BATCH_BYTES)
 
 
 async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:

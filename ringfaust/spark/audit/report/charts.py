@@ -48,7 +48,7 @@ _ALWAYS = {
 }  # fmt: skip
 
 
-def _theme(paper: str, ink: str, faint: str, *series: str) -> dict[str, Any]:
+def _theme(paper: str, ink: str, faint: str, *series: str) -> Any:
     inked = ("axes.labelcolor", "text.color", "xtick.color", "ytick.color")
     return {
         **_ALWAYS,
@@ -229,7 +229,8 @@ def _over_time(axes: Axes, values: pd.DataFrame, labels: Sequence[str]) -> None:
     )  # fmt: skip
     locator = mdates.AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
+    clock = mdates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(clock)
     axes.yaxis.set_major_formatter(_COUNT)
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
