@@ -135,7 +135,7 @@ def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
 
 
 def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> None:
-    """Raise BadSetting if bronze would lose records although the audit has closed no day."""
+    """Raise BadSetting for a retention of bronze that deletes records before a day is closed."""
     first = read(spark, root, BRONZE.name).agg(F.min(str(BRONZE.day))).collect()[0][0]
     if not closed and first is not None and first < _oldest(days):
         raise BadSetting(
