@@ -227,7 +227,7 @@ def _over_time(axes: Axes, values: pd.DataFrame, labels: Sequence[str]) -> None:
         pd.to_datetime(whole.index, unit="ms"), whole.to_numpy().T, labels=labels, colors=colours,
         linewidth=0, step="post",
     )  # fmt: skip
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
+    locator = mdates.AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     clock = mdates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(clock)
