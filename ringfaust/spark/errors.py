@@ -29,11 +29,7 @@ class JobFailed(RingfaustError):
 
 @contextmanager
 def brief_errors() -> Iterator[None]:
-    """Replace a Spark error by one without its hundreds of stack trace lines.
-
-    Raises:
-        JobFailed: the body raised a Spark error, which is this error's cause.
-    """
+    """Raise JobFailed, without hundreds of lines of stack traces, for an error of Spark."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -43,6 +39,11 @@ def brief_errors() -> Iterator[None]:
 def text_of(error: Exception) -> str:
     """Spark's whole message."""
     return str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+
+
+def first_line(error: Exception) -> str:
+    """Spark's message, without its stack trace and hints."""
+    return text_of(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _brief(text: str) -> str:

@@ -105,11 +105,7 @@ class ExactlyOnceWriter:
         return self._writer.producer.create_batch()
 
     async def open(self) -> None:
-        """Fence earlier writers and read the progress.
-
-        Raises:
-            KafkaError: the brokers failed.
-        """
+        """Fence earlier writers and read the progress."""
         await self.fence()
         await self._read_progress()
 

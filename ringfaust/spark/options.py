@@ -49,11 +49,7 @@ class SessionOptions(NamedTuple):
     ] = None
 
     def use(self) -> None:
-        """Let the session of this process have them.
-
-        Raises:
-            BadSetting: one of them cannot be read.
-        """
+        """Let the session of this process have them."""
         from ringfaust.spark.session import use_settings  # noqa: PLC0415 - it imports pyspark
 
         use_settings(self.conf or (), self.packages)
@@ -162,16 +158,22 @@ class AuditOptions(NamedTuple):
     master: Master = None
 
 
+class Format(StrEnum):
+    """The format of a backfill's source."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    JSON = "json"
+    CSV = "csv"
+
+
 class BackfillOptions(NamedTuple):
     """Of `ringfaust spark backfill`."""
 
     source: Annotated[
         str, typer.Argument(help="File, folder, glob pattern or URI. For Delta also PATH@v7.")
     ]
-    kind: Annotated[
-        str,
-        typer.Option("--format", metavar="parquet|delta|json|csv", help="Format of the source."),
-    ]
+    kind: Annotated[Format, typer.Option("--format", help="Format of the source.")]
     topic: Annotated[str, typer.Option(help="A producers' topic that a route reads.")]
     key: Annotated[str | None, text("EXPR", "Record key: a column or SQL.")] = None
     value: Annotated[
@@ -195,13 +197,18 @@ class BackfillOptions(NamedTuple):
     master: Master = None
 
 
+class LakeRole(StrEnum):
+    """Which records of the lake to send again."""
+
+    DEAD = "dead"
+    EVICTED = "evicted"
+
+
 class RedriveOptions(NamedTuple):
     """Of `ringfaust spark redrive` (R43)."""
 
     lake: Annotated[str, location("Folder or URI of the lake.")]
-    role: Annotated[
-        str, typer.Option("--from", metavar="dead|evicted", help="The topic that had the messages.")
-    ]
+    role: Annotated[LakeRole, typer.Option("--from", help="The topic that had the messages.")]
     where: Annotated[str, text("SQL", "Condition on the columns of the lake's records.")]
     to_topic: Annotated[
         str | None,

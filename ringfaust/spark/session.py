@@ -86,15 +86,10 @@ def open_session(
 ) -> SparkSession:
     """Return the session of this process; create it if there is none.
 
-    Under spark-submit, master and jars are those given to spark-submit. The package is sent to the
-    executors of a cluster, unless they have it; its dependencies must be installed there
-    (docs/spark.md).
-
-    Args:
-        name: shown in Spark's UI and logs.
-        master: as for `spark-submit --master`; the default is `local[2]`.
-        conf: settings that win over the defaults; those of `use_settings` win over these.
-        runs_python: whether the tasks run functions of this package.
+    Under spark-submit, master and jars are those given to spark-submit; else the default master is
+    `local[2]`. The package is sent to the executors of a cluster, unless they have it; its
+    dependencies must be installed there (docs/spark.md). `conf` wins over the defaults, and
+    `use_settings` over both. `runs_python`: whether the tasks run functions of this package.
 
     Raises:
         NoJava: no suitable Java was found.

@@ -59,7 +59,6 @@ class ReadTopicIds:
 
         Raises:
             RecreatedTopic: a topic has another id.
-            KafkaError: the brokers do not answer, or do not agree.
         """
         self._topics = topics
         self.known = self.known if has_read else {}
@@ -70,11 +69,7 @@ class ReadTopicIds:
         self._next_s = time.monotonic() + _WATCH_S
 
     def watch(self) -> None:
-        """Do the same again if it is time, for a job that runs. Brokers that are away are ignored.
-
-        Raises:
-            RecreatedTopic: a topic has another id.
-        """
+        """Do the same again if it is time, for a job that runs. Ignores brokers that are away."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _WATCH_S
@@ -89,11 +84,7 @@ class ReadTopicIds:
 
 
 async def current_ids(worker: WorkerConfig, topics: Collection[str]) -> Mapping[str, str]:
-    """By topic, its id now. Topics that do not exist are left out.
-
-    Raises:
-        KafkaError: the brokers do not answer, or do not agree.
-    """
+    """By topic, its id now. Topics that do not exist are left out."""
     while_stale = AsyncRetrying(  # a topic has just been created
         retry=retry_if_exception_type(StaleMetadata),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -112,13 +103,9 @@ async def refuse_recreated(
     *,
     refusal: type[RingfaustError] = RecreatedTopic,
 ) -> Mapping[str, str]:
-    """Check that no topic has another id than it had, and return those that they have now.
+    """Return the ids that topics have now, or raise a `refusal` if one has another id than it had.
 
     Topics that are not known are not compared, nor those of brokers that do not know ids.
-
-    Raises:
-        RecreatedTopic: a topic has; or another `refusal`.
-        KafkaError: the brokers do not answer, or do not agree.
     """
     found = await current_ids(worker, topics)
     for topic, id_ in sorted(found.items()):

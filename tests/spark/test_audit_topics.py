@@ -428,4 +428,4 @@ def test_the_command_repeats_the_audit_and_returns_an_exit_status(app: Applicati
     assert {line["type"] for line in first} == {"verdict", "queue", "window"}
     odd = app.run(*asked, "--window", "1 fortnight")
     assert (odd.returncode, odd.stdout) == (2, "")
-    assert "30s, 5m, 1h or 1d" in odd.stderr
+    assert "write it like 500ms, 5s" in odd.stderr

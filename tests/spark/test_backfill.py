@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,10 +15,10 @@ from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
-from ringfaust.spark.backfill.command import BackfillRequest, Format, backfill, plan
+from ringfaust.spark.backfill.command import BackfillRequest, backfill, plan
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.backfill.mapping import RowMapping
-from ringfaust.spark.options import BackfillOptions
+from ringfaust.spark.options import BackfillOptions, Format
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
@@ -65,10 +66,9 @@ class Bench:
         return str(path)
 
     def request(self, rows: DataFrame | int = ROWS, **fields: object) -> BackfillRequest:
-        parsed = {"kind": Format.PARQUET, "mapping": MAPPING}
-        parsed |= {name: fields.pop(name) for name in parsed if name in fields}
-        options = BackfillOptions(self.source(rows), "parquet", self.topic)._replace(**fields)  # type: ignore[arg-type]
-        return BackfillRequest(self.worker, self.queues, options, **parsed)  # type: ignore[arg-type]
+        mapping: Any = fields.pop("mapping", MAPPING)
+        options = BackfillOptions(self.source(rows), Format.PARQUET, self.topic)
+        return BackfillRequest(self.worker, self.queues, options._replace(**fields), mapping)  # type: ignore[arg-type]
 
     def run(self, request: BackfillRequest) -> int:
         return backfill(self.spark, request).written
@@ -153,8 +153,8 @@ def test_an_open_quote_is_refused_also_if_bad_rows_are_skipped(bench: Bench) -> 
     request = bench.request(name="open", skip_bad=str(place))
     source = bench.folder / "open.csv"
     source.write_text('n,carrier\n1,AA\n2,"BB\n3,CC\n')
-    options = request.options._replace(source=str(source))
-    request = replace(request, options=options, kind=Format.CSV, mapping=RowMapping(key="carrier"))
+    options = request.options._replace(source=str(source), kind=Format.CSV)
+    request = replace(request, options=options, mapping=RowMapping(key="carrier"))
     with pytest.raises(CannotBackfill) as refused:
         backfill(bench.spark, request)
     assert str(refused.value) == (

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.backfill import csv_source, mapping
-from ringfaust.spark.backfill.command import Format, read_source
+from ringfaust.spark.backfill.command import read_source
 from ringfaust.spark.backfill.csv_source import csv_rows
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import FAULT, TEXT, RowMapping, map_rows
+from ringfaust.spark.options import Format
 
 
 def mapped(spark: SparkSession, path: Path) -> tuple[list[dict[str, object]], list[str]]:

@@ -23,7 +23,7 @@ from ringfaust.config import WorkerConfig, load
 from ringfaust.spark.backfill.command import backfill, read_options
 from ringfaust.spark.backfill.job import Job, read_progress
 from ringfaust.spark.backfill.write import NumberedRow, RateLimit, WriteTask
-from ringfaust.spark.options import BackfillOptions
+from ringfaust.spark.options import BackfillOptions, Format
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.topics import all_records, make_topic, read_topic
 
@@ -72,7 +72,7 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
             time.sleep(0.2)
         process.kill()  # its JVM and tasks keep running for a while: they are fenced
         options = BackfillOptions(
-            str(source), "parquet", topic, key="key", timestamp="at", name="k"
+            str(source), Format.PARQUET, topic, key="key", timestamp="at", name="k"
         )
         result = backfill(spark, read_options(worker, queues, options))
     finally:

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ringfaust.spark.backfill.command import Format, read_source
+from ringfaust.spark.backfill.command import read_source
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.mapping import RowMapping, map_rows
+from ringfaust.spark.options import Format
 from ringfaust.spark.vendor import jvm
 
 AT = pd.Timestamp("2026-11-20T10:00:00.123456789")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 import urllib.request
 import uuid
@@ -26,7 +25,7 @@ from ringfaust.spark.lake.monitor import LakeMonitor
 from ringfaust.spark.lake.store import LakeProgress
 from ringfaust.spark.lake.stream import lake_session, start, streams
 from ringfaust.spark.metrics import MonitorCannotListen
-from ringfaust.testing.broker import EmbeddedBroker
+from ringfaust.testing.broker import EmbeddedBroker, free_port
 from tests.spark.batched_lake import WORKER, copy_empty
 from tests.spark.topics import make_topic
 
@@ -66,9 +65,7 @@ async def send(worker: WorkerConfig, topic: str, records: int, at_ms: int) -> No
 
 
 def test_each_batch_counts_once_and_prometheus_reads_it() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     worker = WorkerConfig(bootstrap_servers="127.0.0.1:1")
     monitor = LakeMonitor(worker, ["sent"], {}, port)
     monitor.update({"events": query(batch(0, 100, 100))})

@@ -29,9 +29,9 @@ from ringfaust.redrive.plan import RedriveContext, RedriveRequest, find
 from ringfaust.redrive.send import RedriveStopped, send_messages
 from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, OtherJob
 from ringfaust.spark.lake.tables import RECORDS, path
-from ringfaust.spark.options import RedriveOptions
+from ringfaust.spark.options import LakeRole, RedriveOptions
 from ringfaust.spark.redrive.command import plan, redrive
-from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest, LakeRole
+from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.records import new_record
 from tests.spark.topics import all_records, make_topic
@@ -66,12 +66,8 @@ class Bench:
             ],
             queues={"orders": {}, "q.*.*": {}, "thin": {"evicted_payload": "reference"}},
         )
-        self.request = LakeRedriveRequest(
-            worker=self.worker,
-            queues=self.queues,
-            role=LakeRole.DEAD,
-            options=RedriveOptions(self.lake, LakeRole.DEAD, "reason = 'rejected'"),
-        )
+        options = RedriveOptions(self.lake, LakeRole.DEAD, "reason = 'rejected'")
+        self.request = LakeRedriveRequest(self.worker, self.queues, options)
 
     def add(self, *records: dict[str, Any]) -> None:
         """Append records to the lake; each has at least an offset."""
@@ -84,9 +80,8 @@ class Bench:
         frame = self.spark.createDataFrame(rows, RECORDS.schema)
         frame.write.format("delta").mode("append").save(path(self.lake, "records"))
 
-    def run(self, role: LakeRole = LakeRole.DEAD, **changes: Any) -> int:
-        options = self.request.options._replace(**changes)
-        request = replace(self.request, role=role, options=options)
+    def run(self, **changes: Any) -> int:
+        request = replace(self.request, options=self.request.options._replace(**changes))
         return redrive(self.spark, request).written
 
     def ids(self, topic: str) -> list[str]:

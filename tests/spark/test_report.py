@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, duration, png
+from ringfaust.spark.audit.report.charts import charts, duration, png
 from ringfaust.spark.audit.report.figures import Figures, figures
 from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.show import headline
@@ -90,8 +90,9 @@ def test_a_history_without_evictions_has_fewer_charts() -> None:
     )
     (only,) = charts(drawn)
     assert only.caption == "Messages held in all queues, by state. Maximum 1, at the end 1."
-    assert size(png(only, LIGHT)) == (1232, 792)
-    assert png(only, LIGHT) != png(only, DARK)
+    light = png(only, drawn, "light")
+    assert size(light) == (1232, 792)
+    assert light != png(only, drawn, "dark")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from ringfaust.spark.rewind.moment import (
     BadMoment,
     Moment,
     read_moment,
-    read_offset,
     resolve_moments,
 )
 from tests.spark.rewind_log import QUEUES, RecordedHistory
@@ -111,10 +110,10 @@ def test_a_record_without_a_line_resolves_to_the_record_before_it(spark: SparkSe
         "app.control/0/5": 2, "in/0/2": 3, "in/0/99": 3, "far/3/11": 4, "far/3/12": 5,
         "app.hop/0/0": 4,
     }  # fmt: skip
-    found = resolve_moments(lines, [("q", read_offset(text)) for text in asked], HOP)
+    found = resolve_moments(lines, [("q", read_moment(text)) for text in asked], HOP)
     assert found == [AtStep(0, step) for step in asked.values()]
     with pytest.raises(BadMoment, match="far/3/8"):
-        resolve_moments(lines, [("q", read_offset("far/3/8"))], HOP)
+        resolve_moments(lines, [("q", read_moment("far/3/8"))], HOP)
 
 
 def test_repeated_lines_change_nothing(spark: SparkSession, recorded: RecordedHistory) -> None:

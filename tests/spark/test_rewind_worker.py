@@ -25,8 +25,8 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.rewind.contents import digest_answer, read_contents
-from ringfaust.spark.rewind.moment import read_offset, resolve_moments
-from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines, with_commands
+from ringfaust.spark.rewind.moment import read_moment, resolve_moments
+from ringfaust.spark.rewind.whatif import AS_IT_WAS, HISTORY, replay_lines
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import WorkerProcess
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel
@@ -159,7 +159,7 @@ def lines(spark: SparkSession, played: Played) -> DataFrame:
 def test_rewind_equals_the_answers_of_the_worker_at_fifty_offsets(
     lines: DataFrame, played: Played
 ) -> None:
-    asked = [(each.queue, read_offset(each.place)) for each in played.listed]
+    asked = [(each.queue, read_moment(each.place)) for each in played.listed]
     moments = resolve_moments(lines, asked, played.worker.topic(Role.HOP))
     found = read_contents(
         lines, [(each.queue, at) for each, at in zip(played.listed, moments, strict=True)]
@@ -175,7 +175,7 @@ def test_a_replay_with_the_original_settings_evicts_what_the_worker_evicted(
     lines: DataFrame, played: Played
 ) -> None:
     """All queues at once, each in its own task."""
-    departures = replay_lines(with_commands(lines, lines), played.queues.catalog(), {})
+    departures = replay_lines(lines, lines, played.queues.catalog(), {})
     rows = departures.filter("event = 'evicted'").collect()
     evicted = {
         variant: sorted(

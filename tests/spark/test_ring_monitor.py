@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 from ringfaust.config import WorkerConfig
 from ringfaust.spark.metrics import MonitorCannotListen
 from ringfaust.spark.ring.monitor import JobMonitor
+from ringfaust.testing.broker import free_port
 
 
 def report(batch: int, records: int = 100) -> Any:
@@ -56,9 +56,7 @@ def test_with_json_logs_each_micro_batch_with_records_is_a_line(
 
 
 def test_prometheus_reads_the_metrics_of_the_driver() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     worker = WorkerConfig(web={"enabled": True, "port": port})  # type: ignore[arg-type]
     monitor = JobMonitor(worker)
     monitor.update([report(0)])

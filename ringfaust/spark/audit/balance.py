@@ -22,7 +22,7 @@ from ringfaust.spark.audit.offsets import CannotAudit
 from ringfaust.spark.errors import SPARK_ERRORS
 from ringfaust.spark.files import HadoopFolder
 
-TopicPositions = dict[str, dict[int, int]]
+TopicPositions = dict[tuple[str, int], int]
 """By topic and partition: an offset."""
 
 
@@ -89,7 +89,7 @@ class ClosedDays:
             frame.coalesce(_FILES).write.mode("overwrite").parquet(self._path(day, name))
         frames = self._frames(day)
         about: dict[str, object] = {
-            "next": balance.next,
+            "next": by_topic(balance.next),
             "since_ms": balance.since_ms,
             "faults": balance.faults,
             "rows": _digests(frames),
@@ -103,20 +103,12 @@ class ClosedDays:
         return replace(balance, frames=frames, day=day)
 
     def read_to(self) -> TopicPositions:
-        """Up to which offsets the closed days have read the topics; empty if no day is closed.
-
-        Raises:
-            CannotAudit: the file of the last closed day was changed.
-        """
+        """Up to which offsets the closed days have read the topics; empty if no day is closed."""
         days = self.days()
         return _positions(self._read(days[-1])) if days else {}
 
     def load(self, day: date) -> Balance:
-        """The balance at the end of a closed day.
-
-        Raises:
-            CannotAudit: a part of it is missing or is not what was stored.
-        """
+        """The balance at the end of a closed day."""
         about = self._read(day)
         try:
             frames = self._frames(day)
@@ -164,11 +156,16 @@ _FILES = 8
 """Most files of a part of a balance."""
 
 
+def by_topic(positions: TopicPositions) -> dict[str, dict[int, int]]:
+    """As JSON has them."""
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in positions.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
 def _positions(about: dict[str, Any]) -> TopicPositions:
-    return {
-        topic: {int(partition): offset for partition, offset in of.items()}
-        for topic, of in about["next"].items()
-    }
+    return {(topic, int(n)): at for topic, of in about["next"].items() for n, at in of.items()}
 
 
 def _digests(frames: Frames) -> dict[str, str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -22,13 +21,12 @@ from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
 from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.audit.verdict import Verdict
+from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.options import AuditOptions, Repeats
 from ringfaust.spark.session import open_session
 from ringfaust.spark.stop import stop_requested
 from ringfaust.terminal import Terminal
-from ringfaust.times import wall_ms
-
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+from ringfaust.times import length_ms, wall_ms
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
@@ -37,21 +35,24 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     Raises:
         CannotAudit: the topics, the lake or a balance cannot be read.
         BadSetting: a duration or a day is invalid.
+        JobFailed: Spark ended the job with an error.
     """
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
     request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL, options.lake)
     since, end_ms = _days(options)
-    with stop_requested(interrupt=True) as stop, Terminal(stderr=True).status("") as status:
-        status.update("starting Spark")
+    with (
+        stop_requested(interrupt=True) as stop,
+        Terminal(stderr=True).status("starting Spark") as status,
+        brief_errors(),
+    ):
         output = VerdictOutput(worker.application, status, options.report, options.as_json)
         opening: Balance | None = None
         with open_session("ringfaust audit", options.master) as spark, suppress(KeyboardInterrupt):
             if options.lake is not None:
                 output.begin("reading the balance of the last closed day")
-                with rounds.spark_errors():
-                    days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
-                    opening = days.opening(since)
+                days = LakeDays(spark, request, rounds.audit_offsets(spark, request))
+                opening = days.opening(since)
                 output.earlier_faults(opening)
                 if every_s is None:
                     show_last = options.until is not None
@@ -65,16 +66,15 @@ def _close_days(
     days: LakeDays, output: VerdictOutput, opening: Balance | None, end_ms: int, *, show_last: bool
 ) -> Balance | None:
     """Close the days that have ended by a time; the balance of the last one."""
-    with rounds.spark_errors():
-        open_days = days.open_days(opening, end_ms)
-        if open_days:
-            days.require_complete(end_ms)
-        last = None
-        output.begin_days(open_days)
-        for last in days.close(open_days, opening):
-            output.day(last)
-        if show_last:
-            output.last_day(last, opening)
+    open_days = days.open_days(opening, end_ms)
+    if open_days:
+        days.require_complete(end_ms)
+    last = None
+    output.begin_days(open_days)
+    for last in days.close(open_days, opening):
+        output.day(last)
+    if show_last:
+        output.last_day(last, opening)
     return last.closing if last else opening
 
 
@@ -123,10 +123,13 @@ def _day(field: str, text: str | None) -> date | None:
 
 def _length(field: str, text: str) -> int:
     """Read a length of time, in seconds."""
-    found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
-    if not found:
-        raise BadSetting(field, text, "use a number and s, m, h or d, such as 30s, 5m, 1h or 1d")
-    return int(found[1]) * _SECONDS[found[2]]
+    try:
+        seconds = length_ms(text) // 1_000
+    except ValueError as error:
+        raise BadSetting(field, text, str(error)) from None
+    if not seconds:
+        raise BadSetting(field, text, "use at least 1s")
+    return seconds
 
 
 @dataclass(slots=True)
@@ -145,22 +148,21 @@ class VerdictOutput:
     _days: Sequence[date] = ()
 
     def begin(self, text: str) -> None:
-        """Show what is being done."""
+        """Show what is being done, until something is printed: a status takes what is printed."""
         self._began = time.monotonic()
         self.status.update(text)
+        self.status.start()
 
     def verdict(self, verdict: Verdict) -> None:
         """Print a verdict, and write the report if one was asked for."""
-        self.balanced &= verdict.balanced
-        seconds = time.monotonic() - self._began
-        with self._printing():
-            if self.as_json:
-                _print_lines(show.json_lines(verdict, seconds))
-            else:
-                show.print_verdict(self._console, verdict, seconds)
-            if self.report:
-                page = write_report(self.report, self.application, verdict)
-                print(f"report: {page}", file=sys.stderr)
+        seconds = self._end(verdict)
+        if self.as_json:
+            _print_lines(show.json_lines(verdict, seconds))
+        else:
+            show.print_verdict(self._console, verdict, seconds)
+        if self.report:
+            page = write_report(self.report, self.application, verdict)
+            print(f"report: {page}", file=sys.stderr)
 
     # --- closed days ------------------------------------------------------------------------------
 
@@ -168,23 +170,18 @@ class VerdictOutput:
         """Show which days are closed now."""
         self._days = days
         if days:
-            if not self.as_json:
-                with self._printing():
-                    self._console.print(show.DAY_HEADING, style="dim", highlight=False)
+            self._say(show.DAY_HEADING, "dim")
             self._begin_day(0)
 
     def day(self, found: DayVerdict) -> None:
         """Print the verdict of a closed day: one line, and the findings."""
-        self.balanced &= found.verdict.balanced
-        seconds = time.monotonic() - self._began
-        with self._printing():
-            if self.as_json:
-                _print_lines(show.day_lines(found.day, found.verdict, seconds))
-            else:
-                style = None if found.verdict.balanced else "bold red"
-                row = show.day_row(found.day, found.verdict, seconds)
-                self._console.print(row, style=style, highlight=False)
-                show.print_findings(self._console, found.verdict)
+        verdict, seconds = found.verdict, self._end(found.verdict)
+        if self.as_json:
+            _print_lines(show.day_lines(found.day, verdict, seconds))
+        else:
+            row = show.day_row(found.day, verdict, seconds)
+            self._say(row, None if verdict.balanced else "bold red")
+            show.print_findings(self._console, verdict)
         self._begin_day(self._days.index(found.day) + 1)
 
     def last_day(self, found: DayVerdict | None, opening: Balance | None) -> None:
@@ -192,27 +189,28 @@ class VerdictOutput:
         if found:
             self.begin(f"counting the messages of {found.day}")
             self.verdict(found.verdict)
-        elif not self.as_json:
+        else:
             last = f"{opening.day} is the last" if opening else "there is none with events"
-            with self._printing():
-                self._console.print(f"There is no day to close: {last}.", highlight=False)
+            self._say(f"There is no day to close: {last}.")
 
     def earlier_faults(self, opening: Balance | None) -> None:
         """Print which days that were closed before have faults."""
-        if opening and opening.faults and not self.as_json:
+        if opening and opening.faults:
             days = ", ".join(opening.faults)
             text = f"Closed before with faults: {days}. Use --since to audit a day again."
-            with self._printing():
-                self._console.print(text, style="bold red", highlight=False)
+            self._say(text, "bold red")
 
-    @contextmanager
-    def _printing(self) -> Iterator[None]:
-        """Take the progress off the terminal. While it is shown, it takes what is printed."""
+    def _say(self, text: str, style: str | None = None) -> None:
+        """Print a text, which JSON has no line for."""
+        if not self.as_json:
+            self.status.stop()
+            self._console.print(text, style=style, highlight=False)
+
+    def _end(self, verdict: Verdict) -> float:
+        """Seconds since the work on a verdict began. What is printed next is about it."""
         self.status.stop()
-        try:
-            yield
-        finally:
-            self.status.start()
+        self.balanced &= verdict.balanced
+        return time.monotonic() - self._began
 
     def _begin_day(self, number: int) -> None:
         if number < len(self._days):

@@ -43,13 +43,9 @@ IDENTITY = ("kind", "partition", "queue", "sequence", "source", "record")
 def finding(
     frame: DataFrame, kind: str | Column, text: Column, *, record: Column | None = None
 ) -> DataFrame:
-    """Turn the rows of a frame into findings.
+    """Turn the rows of a frame, with any of the columns of a finding, into findings of a kind.
 
-    Args:
-        frame: one row per finding, with any of partition, queue, sequence, id and source.
-        kind: a `Kind`.
-        text: a description of the fault.
-        record: position of the record that shows the fault, topic/partition/offset.
+    `record` is the position of the record that shows the fault, topic/partition/offset.
     """
     none = F.lit(None)
     given = {"kind": F.lit(kind), "text": text, "record": none if record is None else record}

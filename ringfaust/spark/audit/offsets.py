@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
@@ -22,12 +20,7 @@ class CannotAudit(RingfaustError):
 
 
 async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicOffsets:
-    """The first offset and the end of each partition of the topics, as of now.
-
-    Raises:
-        CannotAudit: a topic is missing.
-        BrokerUnreachable: no broker answers.
-    """
+    """The first offset and the end of each partition of the topics, as of now."""
     async with open_admin(worker.brokers()) as admin:
         missing = sorted(set(topics) - set(await admin.existing(topics)))
     if missing:
@@ -35,7 +28,7 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
             f"these topics do not exist: {', '.join(missing)}; `ringfaust topics plan` lists the "
             "topics an application needs"
         )
-    async with _consumer(worker, topics) as consumer:
+    async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
         tps = sorted(consumer.assignment())
         begins = await consumer.beginning_offsets(tps)
         ends = await consumer.end_offsets(tps)
@@ -48,11 +41,8 @@ async def offsets_at(
     """By topic and partition: the first offset whose record is not older than a time, or the end.
 
     The topics exist, and the time is in ms since 1970.
-
-    Raises:
-        CannotAudit: no broker answers the question.
     """
-    async with _consumer(worker, topics) as consumer:
+    async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
         tps = sorted(consumer.assignment())
         ends = await consumer.end_offsets(tps)
         found = await consumer.offsets_for_times(dict.fromkeys(tps, time_ms))
@@ -60,23 +50,8 @@ async def offsets_at(
     return {(tp.topic, tp.partition): offset for tp, offset in first.items()}
 
 
-@asynccontextmanager
-async def _consumer(
-    worker: WorkerConfig, topics: Collection[str]
-) -> AsyncIterator[AIOKafkaConsumer]:
-    try:
-        async with connected(AIOKafkaConsumer(*topics, **worker.client_options())) as consumer:
-            yield consumer
-    except KafkaError as error:
-        raise CannotAudit(f"the brokers did not return the topics' offsets: {error}") from error
-
-
 def require_whole(offsets: TopicOffsets, topics: Collection[str]) -> None:
-    """Check that the topics still contain their first records.
-
-    Raises:
-        CannotAudit: retention removed some, so nothing can be proved.
-    """
+    """Raise CannotAudit if retention has removed first records: nothing can be proved then."""
     for (topic, partition), (begin, _) in sorted(offsets.items()):
         if begin and topic in topics:
             raise CannotAudit(

@@ -56,7 +56,7 @@ class OutcomeChecker:
         or from the first record that the lake has.
         """
         earlier = self.data.opening.next if self.data.opening else {}
-        floors = {(t, p): at for t in self._inputs for p, at in earlier.get(t, {}).items()}
+        floors = {at: offset for at, offset in earlier.items() if at[0] in self._inputs}
         begins = {at: begin for at, (begin, _) in self.data.offsets.items()}
         ends = {at: end for at, (_, end) in self.data.offsets.items() if at[0] in self._removed}
 
@@ -69,8 +69,7 @@ class OutcomeChecker:
             dropped = self.data.inputs.join(F.broadcast(rows()), ["topic", "partition"])
             dropped = dropped.filter("offset >= floor and offset < begin")
             first = dropped.groupBy("topic", "partition").agg(F.min("offset").alias("offset"))
-            for topic, of in positions(first).items():
-                begins |= {(topic, p): floors.get((topic, p), at) for p, at in of.items()}
+            begins |= {at: floors.get(at, offset) for at, offset in positions(first).items()}
         return rows()
 
     # --- one outcome -----------------------------------------------------------------------------

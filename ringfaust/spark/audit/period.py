@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.protocol.records import Role
-from ringfaust.spark.audit.balance import Balance, TopicPositions, joined
+from ringfaust.spark.audit.balance import Balance, TopicPositions, by_topic, joined
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.sources import (
     AuditData,
@@ -43,9 +43,6 @@ class PeriodReader:
 
     With a lake, events and outputs are read from there, and those records of all other topics that
     Kafka no longer has.
-
-    Raises:
-        CannotAudit: there is no such lake.
     """
 
     def __init__(self, spark: SparkSession, request: AuditRequest, offsets: TopicOffsets) -> None:
@@ -104,11 +101,7 @@ class PeriodReader:
             _between(until_ms, until_ms + NEAR_MS)
         )
         lowest = positions(near.groupBy("topic", "partition").agg(F.min("offset").alias("offset")))
-        return all(
-            offset >= next_.get(topic, {}).get(partition, 0)
-            for topic, of in lowest.items()
-            for partition, offset in of.items()
-        )
+        return all(offset >= next_.get(at, 0) for at, offset in lowest.items())
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -124,9 +117,7 @@ class PeriodReader:
         if opening is None or opening.since_ms is not None:
             since_ms = opening.since_ms if opening else None
             return rows.filter(_between(since_ms or 0, until_ms))
-        return rows.filter(
-            _from_positions({topic: opening.next.get(topic, {}) for topic in topics})
-        )
+        return rows.filter(_from_positions(topics, opening.next))
 
     def _forwarded(self, opening: Balance | None, until_ms: int | None) -> DataFrame:
         """The records of the hop topic, also those that no worker has processed in the period.
@@ -149,15 +140,14 @@ class PeriodReader:
         """
         there = [topic for topic in topics if topic not in self._removed]
         rows = read_topics(self._spark, self._worker, there, self._from(there, opening, ends))
-        dropped: dict[str, dict[int, tuple[int, int]]] = {}
-        for (topic, partition), (begin, _) in self._offsets.items():
-            start = _next(opening, topic, partition)
-            end = begin if ends is None else min(begin, ends.get(topic, {}).get(partition, 0))
-            if topic in topics and start < end:
-                dropped.setdefault(topic, {})[partition] = (start, end)
+        dropped = {}
+        for at, (begin, _) in self._offsets.items():
+            start, end = _next(opening, at), begin if ends is None else min(begin, ends.get(at, 0))
+            if at[0] in topics and start < end:
+                dropped[at] = (start, end)
         if self._bronze is None or not dropped:
             return rows
-        kept = self._lake_rows(dropped).filter(in_ranges(dropped))
+        kept = self._lake_rows({topic for topic, _ in dropped}).filter(in_ranges(dropped))
         columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
         return rows.select(columns).unionByName(kept.select(columns))
 
@@ -167,23 +157,25 @@ class PeriodReader:
         """Kafka's options for a period."""
         starting: TopicPositions = {}
         ending: TopicPositions = {}
-        for (topic, partition), (begin, end) in self._offsets.items():
+        for at, (begin, end) in self._offsets.items():
+            topic, partition = at
             if topic not in topics:
                 continue
-            start = max(begin, _next(opening, topic, partition))
+            start = max(begin, _next(opening, at))
             if start > end:
                 raise CannotAudit(
                     f"topic {topic}, partition {partition}, ends at offset {end}, but an earlier "
                     f"audit read it up to {start}: it was deleted and created again, so its "
                     "records have the offsets of earlier ones. Begin a new lake for them"
                 )
-            starting.setdefault(topic, {})[partition] = start if opening else _EARLIEST
-            until = _LATEST
+            starting[at], ending[at] = start if opening else _EARLIEST, _LATEST
             if ends is not None:
-                until = max(begin, min(end, ends.get(topic, {}).get(partition, 0)))
-                starting[topic][partition] = min(start, until)
-            ending.setdefault(topic, {})[partition] = until
-        return {"startingOffsets": json.dumps(starting), "endingOffsets": json.dumps(ending)}
+                ending[at] = max(begin, min(end, ends.get(at, 0)))
+                starting[at] = min(start, ending[at])
+        return {
+            "startingOffsets": json.dumps(by_topic(starting)),
+            "endingOffsets": json.dumps(by_topic(ending)),
+        }
 
     def _lake_rows(self, topics: Collection[str]) -> DataFrame:
         assert self._bronze is not None, "only lakes have days"
@@ -205,8 +197,8 @@ def day_at(at_ms: int) -> date:
     return datetime.fromtimestamp(at_ms / 1000, UTC).date()
 
 
-def _next(opening: Balance | None, topic: str, partition: int) -> int:
-    return 0 if opening is None else opening.next.get(topic, {}).get(partition, 0)
+def _next(opening: Balance | None, at: tuple[str, int]) -> int:
+    return 0 if opening is None else opening.next.get(at, 0)
 
 
 def _on_days(since_ms: int, until_ms: int | None) -> Column:
@@ -226,7 +218,7 @@ def _before(until_ms: int) -> Column:
     return F.col("timestamp") < F.timestamp_millis(F.lit(until_ms))
 
 
-def in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
+def in_ranges(ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Column:
     """Rows of these offsets, by topic and partition, each before the second one.
 
     As SQL, whose parser turns a long chain of conditions into a balanced tree. Names of topics
@@ -234,20 +226,19 @@ def in_ranges(ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> Column:
     """
     texts = [
         f"(topic = '{topic}' AND partition = {partition} AND offset >= {start} AND offset < {end})"
-        for topic, of in ranges.items()
-        for partition, (start, end) in of.items()
+        for (topic, partition), (start, end) in ranges.items()
     ]
     return F.expr(" OR ".join(texts))
 
 
-def _from_positions(starts: TopicPositions) -> Column:
-    """Rows from these offsets on, and all rows of other partitions."""
-    texts = []
-    for topic, of in starts.items():
-        known = ", ".join(map(str, of)) or "-1"
+def _from_positions(topics: Collection[str], starts: TopicPositions) -> Column:
+    """Rows of these topics from the offsets on, and all rows of other partitions."""
+    texts = [
+        f"(topic = '{topic}' AND partition = {partition} AND offset >= {start})"
+        for (topic, partition), start in starts.items()
+        if topic in topics
+    ]
+    for topic in topics:
+        known = ", ".join(str(partition) for of, partition in starts if of == topic) or "-1"
         texts.append(f"(topic = '{topic}' AND partition NOT IN ({known}))")
-        texts += [
-            f"(topic = '{topic}' AND partition = {partition} AND offset >= {start})"
-            for partition, start in of.items()
-        ]
     return F.expr(" OR ".join(texts))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -26,7 +25,6 @@ from ringfaust.spark.audit.offsets import (
 from ringfaust.spark.audit.period import NEAR_MS, PeriodReader, day_at, end_of, start_of
 from ringfaust.spark.audit.sources import AuditData, AuditRequest, topics_of
 from ringfaust.spark.audit.verdict import Verdict, reconcile
-from ringfaust.spark.errors import SPARK_ERRORS, text_of
 from ringfaust.spark.lake.stream import OUTPUTS, read_to, read_topic_ids
 from ringfaust.spark.topic_ids import refuse_recreated
 
@@ -41,38 +39,29 @@ def audit(spark: SparkSession, request: AuditRequest, opening: Balance | None = 
     that both passes found are reported.
 
     Without the balance of earlier periods it audits everything.
-
-    Raises:
-        CannotAudit: the topics or the lake cannot be read.
     """
     before = audit_offsets(spark, request, opening)
 
     def read(offsets: TopicOffsets) -> AuditData:
         return PeriodReader(spark, request, offsets).read(opening)
 
-    with spark_errors():
-        verdict = reconcile(request, read(before))
-        if not verdict.balanced:
-            after = audit_offsets(spark, request, opening)
-            if _end_offsets(after) != _end_offsets(before):
-                verdict = reconcile(request, read(after), confirmed_by=verdict.findings)
+    verdict = reconcile(request, read(before))
+    if not verdict.balanced:
+        after = audit_offsets(spark, request, opening)
+        if after != before:
+            verdict = reconcile(request, read(after), confirmed_by=verdict.findings)
     return verdict
 
 
 def audit_round(
     spark: SparkSession, request: AuditRequest, opening: Balance | None
 ) -> tuple[Verdict, Balance]:
-    """Audit what is new since the round before, and return the balance for the next one.
-
-    Raises:
-        CannotAudit: the topics or the lake cannot be read.
-    """
+    """Audit what is new since the round before, and return the balance for the next one."""
     offsets = audit_offsets(spark, request, opening)
-    with spark_errors():
-        reader = PeriodReader(spark, request, offsets)
-        verdict = reconcile(request, reader.read(opening), closes=True)
-        assert verdict.closing is not None
-        return verdict, kept(verdict.closing)
+    data = PeriodReader(spark, request, offsets).read(opening)
+    verdict = reconcile(request, data, closes=True)
+    assert verdict.closing is not None
+    return verdict, kept(verdict.closing)
 
 
 def audit_offsets(
@@ -103,24 +92,6 @@ def audit_offsets(
             if topic not in topics["inputs"] and topic not in topics["ours"]:
                 found |= {(topic, int(number)): (end, end) for number, end in of.items()}
     return found
-
-
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Turn errors of Spark into one that says that there is no verdict.
-
-    Raises:
-        CannotAudit: Spark raised an error.
-    """
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        first, *_ = text_of(error).strip().splitlines() or [type(error).__name__]
-        raise CannotAudit(f"the Spark job failed: {first}") from error
-
-
-def _end_offsets(offsets: TopicOffsets) -> dict[tuple[str, int], int]:
-    return {where: end for where, (_, end) in offsets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +139,7 @@ class LakeDays:
         return self._reader.days(opening.since_ms or 0 if opening else 0, until_ms)
 
     def require_complete(self, until_ms: int) -> None:
-        """Check that the lake has all events and outputs before a time.
-
-        Raises:
-            CannotAudit: it has not read some yet. They would be missing in the balance.
-        """
+        """Raise CannotAudit if the lake lacks events or outputs that are older than a time."""
         worker = self._request.worker
         topics = [worker.topic(role) for role in (Role.EVENTS, *OUTPUTS)]
         has = read_to(self._spark, self._lake)

@@ -191,11 +191,8 @@ def parts_of(source: Column) -> tuple[Column, Column, Column]:
 
 def positions(frame: DataFrame, add: int = 0) -> TopicPositions:
     """Rows of topic, partition and offset as a mapping; `add` is added to the offsets."""
-    found: TopicPositions = {}
-    for topic, partition, offset in frame.select("topic", "partition", "offset").collect():
-        if topic and partition is not None:
-            found.setdefault(topic, {})[partition] = offset + add
-    return found
+    rows = frame.select("topic", "partition", "offset").collect()
+    return {(topic, n): at + add for topic, n, at in rows if topic and n is not None}
 
 
 def position() -> Column:

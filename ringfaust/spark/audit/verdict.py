@@ -188,9 +188,7 @@ def _end(checker: OutcomeChecker, outputs: DataFrame) -> TopicPositions:
     offsets = [positions(each.groupBy("topic", "partition").agg(end), 1) for each in read]
     # The last record of the hop topic is read again: only a part of its lines may be there.
     offsets.append(positions(checker.read_to.filter(F.col("topic") == topic_of(Role.HOP))))
-    found = {topic: dict(of) for topic, of in (data.opening.next if data.opening else {}).items()}
-    for topic, of in ((topic, of) for each in offsets for topic, of in each.items()):
-        for partition, offset in of.items():
-            before = found.setdefault(topic, {}).get(partition, 0)
-            found[topic][partition] = max(before, offset)
+    found = dict(data.opening.next) if data.opening else {}
+    for at, offset in ((at, offset) for each in offsets for at, offset in each.items()):
+        found[at] = max(found.get(at, 0), offset)
     return found

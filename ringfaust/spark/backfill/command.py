@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -19,13 +18,7 @@ from ringfaust.kafka.names import backfill_group
 from ringfaust.spark.backfill import show
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.csv_source import read_csv
-from ringfaust.spark.backfill.errors import (
-    BadRows,
-    CannotBackfill,
-    first_line,
-    raised_in_task,
-    read_choice,
-)
+from ringfaust.spark.backfill.errors import BadRows, CannotBackfill, raised_in_task
 from ringfaust.spark.backfill.estimate import estimate
 from ringfaust.spark.backfill.job import Job, JobProfile, job_name, profile_rows, read_progress
 from ringfaust.spark.backfill.json_source import read_json
@@ -34,9 +27,9 @@ from ringfaust.spark.backfill.parquet_source import read_parquet
 from ringfaust.spark.backfill.show import BackfillPlan, WriteResult
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
-from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.frames import kept
-from ringfaust.spark.options import BackfillOptions
+from ringfaust.spark.options import BackfillOptions, Format
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 from ringfaust.times import wall_ms
@@ -44,15 +37,6 @@ from ringfaust.times import wall_ms
 ORDER = ("timestamp_ms", "key", "value", "headers")
 """Order of the rows within a slice. Rows equal in all of these make equal records, so their order
 does not matter."""
-
-
-class Format(StrEnum):
-    """The format of a source."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
-    JSON = "json"
-    CSV = "csv"
 
 
 def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
@@ -86,31 +70,21 @@ class BackfillRequest:
     worker: WorkerConfig
     queues: QueuesConfig
     options: BackfillOptions
-    kind: Format
     mapping: RowMapping
 
     @property
     def job(self) -> str:
-        """Name of the job; unless it is given, equal for the same source, mapping and topic.
-
-        Raises:
-            CannotBackfill: the name is invalid.
-        """
+        """Name of the job; unless it is given, equal for the same source, mapping and topic."""
         source = self.options.source
         place = source if "://" in source else os.path.abspath(source)
-        text = json.dumps([self.kind, place, self.options.topic, self.mapping.describe()])
+        text = json.dumps([self.options.kind, place, self.options.topic, self.mapping.describe()])
         return job_name(self.options.name, hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
 def read_options(
     worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions
 ) -> BackfillRequest:
-    """Parse the options of the command line.
-
-    Raises:
-        CannotBackfill: an option is invalid.
-    """
-    kind = read_choice("--format", options.kind, Format)
+    """Parse the options of the command line."""
     pairs = []
     for text in options.header or ():
         header, equals, expression = text.partition("=")
@@ -120,7 +94,7 @@ def read_options(
     mapping = RowMapping(
         key=options.key, value=options.value, timestamp=options.timestamp, headers=tuple(pairs)
     )
-    return BackfillRequest(worker, queues, options, kind, mapping)
+    return BackfillRequest(worker, queues, options, mapping)
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
@@ -134,11 +108,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) ->
 
 
 def plan(spark: SparkSession, request: BackfillRequest) -> BackfillPlan:
-    """The dry run: find what would be written and what the rings would do. Writes nothing.
-
-    Raises:
-        CannotBackfill: source, mapping or topic are invalid.
-    """
+    """The dry run: find what would be written and what the rings would do. Writes nothing."""
     now_ms = wall_ms()
     with _checked(spark, request, now_ms) as (target, checked, found):
         return BackfillPlan(
@@ -211,7 +181,7 @@ def _checked(
     """
     queues, topic = request.queues, request.options.topic
     targets = asyncio.run(read_targets(request.worker, queues, [topic], now_ms, "--topic"))
-    rows = read_source(spark, request.options.source, request.kind)
+    rows = read_source(spark, request.options.source, request.options.kind)
     mapped = map_rows(rows, request.mapping)
     mapped = mapped.withColumns({"topic": F.lit(topic), "partition": F.lit(-1)})
     with kept(check_rows(mapped, targets, queues, now_ms), on_disk=True) as checked:
@@ -252,7 +222,8 @@ def _job(request: BackfillRequest, target: Target, found: JobProfile) -> Job:
         topic=target.topic,
         fingerprint=found.fingerprint(target.topic, target.partitions),
         about=(
-            f"{found.records:,} rows of {request.kind} {request.options.source} "
+            f"{found.records:,} rows of {request.options.kind} "
+            f"{request.options.source} "
             f"{request.mapping.describe()} to {target.topic}, {target.partitions} partitions"
         ),
     )

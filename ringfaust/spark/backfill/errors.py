@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import TypeVar
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-from ringfaust.errors import RingfaustError, suggestion
-
-Choice = TypeVar("Choice", bound=StrEnum)
+from ringfaust.errors import RingfaustError
 
 
 class CannotBackfill(RingfaustError):
@@ -57,25 +51,6 @@ class SourceChanged(RingfaustError):
             "a source that does not change (such as a version of a Delta table: PATH@v7) and run "
             "the job again"
         )
-
-
-def read_choice(option: str, text: str, choices: type[Choice]) -> Choice:
-    """Parse the value of an option.
-
-    Raises:
-        CannotBackfill: it is none of the choices.
-    """
-    try:
-        return choices(text)
-    except ValueError:
-        known = [each.value for each in choices]
-        raise CannotBackfill(option, f"{text!r}: {suggestion(text, known)}") from None
-
-
-def first_line(error: Exception) -> str:
-    """Spark's message, without its stack trace and hints."""
-    text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
-    return str(text).strip().partition("\n")[0]
 
 
 def raised_in_task(error: Exception) -> CannotBackfill | None:

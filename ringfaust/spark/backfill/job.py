@@ -46,11 +46,7 @@ class Job:
 
 
 def job_name(given: str | None, default: str) -> str:
-    """Check the name of a job.
-
-    Raises:
-        CannotBackfill: it cannot be part of a consumer group's name.
-    """
+    """The name of a job, which becomes a part of a consumer group's. Raises CannotBackfill."""
     if given is not None and not _NAME.fullmatch(given):
         raise CannotBackfill("--name", f"{given[:100]!r}: use 1 to 100 letters, digits, and . _ -")
     return given or default

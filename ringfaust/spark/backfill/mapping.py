@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 
 from ringfaust.errors import suggestion
 from ringfaust.protocol import headers as h
-from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill
+from ringfaust.spark.errors import first_line
 from ringfaust.spark.vendor import is_deterministic
 
 # Columns that the readers of a source add to its own.
@@ -80,9 +81,6 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     """Map rows to key, value, headers and timestamp_ms, with `what` and `fault` for bad rows.
 
     The value of a row that cannot be read is its text, up to `ROW_BYTES`.
-
-    Raises:
-        CannotBackfill: an expression does not fit the rows.
     """
     for name, _ in mapping.headers:
         if name.startswith(h.PREFIX) and name not in PRODUCER_HEADERS:

@@ -54,11 +54,7 @@ class WriteResult:
 
 
 def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> WriteResult:
-    """Write the rows that are not written yet.
-
-    Raises:
-        WriteFailed: the Spark job failed.
-    """
+    """Write the rows that are not written yet."""
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(write_rows, rows, task)

@@ -143,11 +143,7 @@ class _DayClock:
 
 
 def check_schema(name: str) -> None:
-    """Check the name of a schema, before Spark starts.
-
-    Raises:
-        BadSetting: it is neither SCHEMA nor CATALOG.SCHEMA.
-    """
+    """Raise BadSetting, before Spark starts, for neither SCHEMA nor CATALOG.SCHEMA."""
     if not re.fullmatch(rf"{_SCHEMA_NAME}(\.{_SCHEMA_NAME})?", name):
         raise BadSetting("catalog", name, "use SCHEMA or CATALOG.SCHEMA, such as main.rings")
 

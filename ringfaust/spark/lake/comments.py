@@ -99,11 +99,7 @@ _OF = {
 
 
 def described(table: LakeTable) -> StructType:
-    """The table's columns with their comments.
-
-    Raises:
-        KeyError: nobody has said what a column means.
-    """
+    """The table's columns with their comments. A column without one is a KeyError."""
     fields = StructType.fromJson(table.schema.jsonValue())
     for field in fields:
         meaning = _OF.get(table.name, {}).get(field.name) or _COMMON[field.name]

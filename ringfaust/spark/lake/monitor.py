@@ -36,9 +36,6 @@ class LakeMonitor:
     """Follows the batches of one run.
 
     `read` says how far the lake has read the topics before. Without a port it serves no metrics.
-
-    Raises:
-        MonitorCannotListen: the port is in use.
     """
 
     def __init__(

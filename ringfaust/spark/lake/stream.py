@@ -107,9 +107,6 @@ def start(
     The inputs may have other topics than before.
 
     No batch begins while `pause` is held.
-
-    Raises:
-        LakeError: a topic was deleted and created again.
     """
     starting: dict[str, str] = {}
     if stream.name == inputs.STREAM:
@@ -188,11 +185,7 @@ def read_topic_ids(spark: SparkSession, root: str, worker: WorkerConfig) -> Read
 
 
 def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkSession:
-    """Create the lake's tables, and return a session with the lake's settings.
-
-    Raises:
-        LakeError: the lake belongs to another application, or its checkpoint is missing.
-    """
+    """Create the lake's tables, and return a session with the lake's settings."""
     session = spark.newSession()
     set_unless_given(session, _SETTINGS)
     create_tables(session, root, worker.application)

@@ -68,11 +68,7 @@ def read_days(retention: Sequence[str]) -> dict[str, int]:
 
 
 def read_hours(text: str) -> int:
-    """Read how long files stay that are no longer part of a table.
-
-    Raises:
-        BadSetting: the text is not a number of hours or days.
-    """
+    """How long files stay that are no longer part of a table. Raises BadSetting."""
     found = re.fullmatch(r"([1-9]\d{0,4})([hd])", text)
     if not found:
         advice = "use a number and h or d, at least 1h, such as 12h or 7d"
@@ -127,11 +123,7 @@ def used_days(spark: SparkSession, root: str, worker: WorkerConfig) -> dict[str,
 
 
 def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
-    """Refuse a retention that would delete days that the lake still needs.
-
-    Raises:
-        BadSetting: a retention is too short; the text has the shortest one that is valid.
-    """
+    """Raise BadSetting, with the shortest valid length, if a retention is of days still needed."""
     for table, days in retention.items():
         first = used[table].needed
         if first is not None and first < _oldest(days):
@@ -143,11 +135,7 @@ def check(used: Mapping[str, UsedDays], retention: Mapping[str, int]) -> None:
 
 
 def check_closed(spark: SparkSession, root: str, days: int, closed: TopicPositions) -> None:
-    """Refuse a retention of bronze if it would delete records and no day is closed.
-
-    Raises:
-        BadSetting: the text has the shortest retention that is valid.
-    """
+    """Raise BadSetting for a retention of bronze that deletes records before a day is closed."""
     first = read(spark, root, BRONZE.name).agg(F.min(str(BRONZE.day))).collect()[0][0]
     if not closed and first is not None and first < _oldest(days):
         raise BadSetting(
@@ -175,8 +163,8 @@ def _before(table: LakeTable, day: date) -> Column:
 
 
 def _is_closed(closed: TopicPositions) -> Column:
-    ranges = {topic: {n: (0, end) for n, end in of.items()} for topic, of in closed.items()}
-    return in_ranges(ranges) if closed else F.lit(False)
+    ranges = {at: (0, end) for at, end in closed.items()}
+    return in_ranges(ranges) if ranges else F.lit(False)
 
 
 def _oldest(days: int) -> date:

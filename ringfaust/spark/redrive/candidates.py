@@ -47,18 +47,13 @@ class LakeCandidates:
     """The messages of a request, as checked and counted records to send, by page.
 
     Spark keeps them until `close`. They can be iterated more than once.
-
-    Raises:
-        CannotBackfill: the condition does not fit the lake, or a topic is missing or has no route.
-        OtherJob: a job of that name had another condition in an earlier version.
-        UnknownRedriven: a later version has written which messages were sent before.
     """
 
     def __init__(self, spark: SparkSession, request: LakeRedriveRequest) -> None:
         worker, queues, now_ms = request.worker, request.queues, wall_ms()
         self._request = request
         self.context = RedriveContext.of(worker, queues)
-        self._topic = worker.topic(Role(request.role))
+        self._topic = worker.topic(Role(request.options.role))
         self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
         messages = self._messages
         self._jobs = asyncio.run(read_jobs(self.context, self._topic))
@@ -99,11 +94,7 @@ class LakeCandidates:
             asyncio.run(share(self.context, job, (self._origin(row) for row in _read(rows))))
 
     def refuse_maybe_sent(self) -> None:
-        """Refuse messages of which nobody knows whether they were sent.
-
-        Raises:
-            MaybeSent: another job of an earlier version may have sent some of them.
-        """
+        """Raise MaybeSent for messages that another job of an earlier version may have sent."""
         if self._request.options.again:
             return
         for job in self._jobs:

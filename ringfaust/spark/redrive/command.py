@@ -17,20 +17,19 @@ from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
-from ringfaust.spark.backfill.errors import BadRows, first_line, read_choice
+from ringfaust.spark.backfill.errors import BadRows
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
-from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.options import RedriveOptions
 from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
-from ringfaust.spark.redrive.records import LakeRedriveRequest, LakeRole
+from ringfaust.spark.redrive.records import LakeRedriveRequest
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: RedriveOptions) -> None:
     """Run the redrive, or its dry run, in a session of its own and print the result."""
-    role = read_choice("--from", options.role, LakeRole)
-    request = LakeRedriveRequest(worker=worker, queues=queues, role=role, options=options)
+    request = LakeRedriveRequest(worker, queues, options)
     out = Terminal()
     with open_session(f"{worker.application} redrive", options.master) as spark:
         if options.dry_run:

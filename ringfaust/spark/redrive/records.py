@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,56 +14,44 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
-from ringfaust.spark.backfill.errors import CannotBackfill, first_line
+from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.job import job_name
 from ringfaust.spark.backfill.mapping import HEADERS
 from ringfaust.spark.backfill.target import Target
-from ringfaust.spark.errors import SPARK_ERRORS
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.kafka import queue_name
 from ringfaust.spark.lake.tables import RECORDS, read
-from ringfaust.spark.options import RedriveOptions
+from ringfaust.spark.options import LakeRole, RedriveOptions
 from ringfaust.spark.vendor import is_deterministic
 
 REDRIVEN_FROM = "x-ringfaust-redriven-from"
 """Header with the topic/partition/offset of the dead or evicted record that was sent again."""
 
 
-class LakeRole(StrEnum):
-    """Which records of the lake to send again."""
-
-    DEAD = "dead"
-    EVICTED = "evicted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LakeRedriveRequest:
     """Which messages to send again, and where to."""
 
     worker: WorkerConfig
     queues: QueuesConfig
-    role: LakeRole
     options: RedriveOptions
 
     @property
     def job(self) -> str:
-        """The name of the job, by which earlier versions kept what it sent.
-
-        Raises:
-            CannotBackfill: the name is invalid.
-        """
+        """The name of the job, by which earlier versions kept what it sent."""
         return job_name(self.options.name, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
         """Equal for the same condition and target."""
-        parts = json.dumps([self.role, self.options.where, self.options.to_topic])
+        parts = json.dumps([self.options.role, self.options.where, self.options.to_topic])
         return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
     @property
     def about(self) -> str:
         """A description."""
         where, to = self.options.where, self.options.to_topic or "their own topics"
-        return f"{self.role} messages where {where}, to {to}"
+        return f"{self.options.role} messages where {where}, to {to}"
 
 
 def to_records(
@@ -144,9 +131,6 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
         `origin_partition` (of the dead or evicted record, whose offset is `offset`),
         `home` (the partition of the source record), `redriven` (position of the dead or evicted
         record) and `redrives` (how often the message was sent again).
-
-    Raises:
-        CannotBackfill: there is no lake, or the condition does not fit it.
     """
     lake, where = request.options.lake, request.options.where
     try:
@@ -155,7 +139,9 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
         text = f"{lake!r} is no lake, or has no records yet: {first_line(error)}"
         raise CannotBackfill("--lake", text) from None
     # Undecodable records are no messages and belong to no queue.
-    known = records.where((F.col("role") == request.role.value) & F.col("sequence").isNotNull())
+    known = records.where(
+        (F.col("role") == request.options.role.value) & F.col("sequence").isNotNull()
+    )
     try:
         matching = known.where(where)
         deterministic = is_deterministic(matching)
@@ -191,7 +177,7 @@ def kept_header(name: str) -> Column:
 def payload_fault(messages: DataFrame, request: LakeRedriveRequest) -> Column:
     """Why an evicted record cannot be sent again: it has no payload. Null: it can."""
     no_fault = F.lit(None).cast("string")
-    if request.role is not LakeRole.EVICTED:
+    if request.options.role is not LakeRole.EVICTED:
         return no_fault
     empty = messages.where("value is null").select("queue").distinct().collect()
     catalog = request.queues.catalog()

@@ -24,13 +24,13 @@ from ringfaust.spark.rewind import show
 from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
+    AtOffset,
+    AtStep,
+    AtTime,
     Moment,
     Requests,
     ResolvedMoment,
     read_moment,
-    read_offset,
-    read_step,
-    read_time,
     resolve_moments,
 )
 from ringfaust.spark.rewind.opening import BEGINNING, Opening, find_opening, lines_from
@@ -63,10 +63,10 @@ def read_options(options: RewindOptions) -> RewindRequest:
         BadMoment: a moment cannot be parsed.
         BadSetting: what-if does not support a setting.
     """
-    readers = (
-        (read_time, options.at), (read_offset, options.offset), (read_step, options.step)
-    )  # fmt: skip
-    given: list[Moment] = [reader(text) for reader, text in readers if text is not None]
+    texts: Mapping[type[Moment], str | None] = {
+        AtTime: options.at, AtOffset: options.offset, AtStep: options.step
+    }  # fmt: skip
+    given = [read_moment(text, kind) for kind, text in texts.items() if text is not None]
     if len(given) > 1:
         raise BadRewindOptions("use only one of --at, --offset and --step")
     if options.to and not given:

@@ -61,9 +61,6 @@ def read_diff(
     """The changes of a ring, one result for each partition that has a queue of the name.
 
     At most `limit` changes come to the driver.
-
-    Raises:
-        WrongOrder: the second moment is before the first, or belongs to another partition.
     """
     _check(before, after)
     both = (F.col("queue") == queue) & until(after)

@@ -53,60 +53,36 @@ class AtOffset:
         return place_of(self)
 
 
-_TWO_NUMBERS = re.compile("[0-9]+/[0-9]+")
+_STEP = re.compile("([0-9]+)/([0-9]+)")
+_OFFSET = re.compile("([^/]+)/([0-9]+)/([0-9]+)")
 Moment = AtStep | AtTime | AtOffset
+_BY_SLASHES: Sequence[type[Moment]] = (AtTime, AtStep, AtOffset)
 ResolvedMoment = AtStep | AtTime
 Requests = Sequence[tuple[str, ResolvedMoment]]
 """Queues, each with a moment."""
 
 
-def read_time(text: str) -> AtTime:
-    """Parse a time; see `times.moment_ms`.
+def read_moment(text: str, kind: type[Moment] | None = None) -> Moment:
+    """Parse a time (see `times.moment_ms`), `partition/step`, or `topic/partition/offset`.
+
+    Without a kind, the number of slashes decides which it is.
 
     Raises:
         BadMoment: the text is none.
     """
-    try:
-        return AtTime(moment_ms(text, wall_ms()))
-    except ValueError as error:
-        raise BadMoment(str(error)) from None
-
-
-def read_step(text: str) -> AtStep:
-    """Parse `partition/step`.
-
-    Raises:
-        BadMoment: the text has another form.
-    """
-    if not _TWO_NUMBERS.fullmatch(text):
+    kind = kind or _BY_SLASHES[min(text.count("/"), 2)]
+    if kind is AtTime:
+        try:
+            return AtTime(moment_ms(text, wall_ms()))
+        except ValueError as error:
+            raise BadMoment(str(error)) from None
+    if kind is AtStep:
+        if found := _STEP.fullmatch(text):
+            return AtStep(int(found[1]), int(found[2]))
         raise BadMoment(f"{text!r} is not a step: use partition/step, such as 0/1234")
-    return AtStep(*map(int, text.split("/")))
-
-
-def read_offset(text: str) -> AtOffset:
-    """Parse `topic/partition/offset`, the form of `by` in the events.
-
-    Raises:
-        BadMoment: the text has another form.
-    """
-    topic, _, place = text.partition("/")
-    if not topic or not _TWO_NUMBERS.fullmatch(place):
-        raise BadMoment(
-            f"{text!r} is not an offset: use topic/partition/offset, such as orders/0/1234"
-        )
-    return AtOffset(topic, *map(int, place.split("/")))
-
-
-def read_moment(text: str) -> Moment:
-    """Parse a time, step or offset; the number of slashes decides which.
-
-    Raises:
-        BadMoment: the text is none of them.
-    """
-    slashes = text.count("/")
-    if slashes == 0:
-        return read_time(text)
-    return read_step(text) if slashes == 1 else read_offset(text)
+    if found := _OFFSET.fullmatch(text):
+        return AtOffset(found[1], int(found[2]), int(found[3]))
+    raise BadMoment(f"{text!r} is not an offset: use topic/partition/offset, such as orders/0/1234")
 
 
 def until(moment: ResolvedMoment) -> Column:

@@ -42,10 +42,21 @@ AS_IT_WAS = "as it was"
 HISTORY = "history"
 """The name for the departures that really happened."""
 
-COMMANDS = ("tick", "deliver_now", "cancel_scheduled")
-"""Commands that the lines of a step do not identify."""
-NOT_REPLAYED = ("refused", "unreadable", "done")
-"""Events without an effect on a queue."""
+_COLUMNS = ", ".join(f"{'c' if name == 'command' else 't'}.{name}" for name in EventLine._fields)
+LINES = f"""
+SELECT t.partition, t.queue, {_COLUMNS}
+FROM {{own}} t LEFT JOIN (
+    SELECT DISTINCT d.partition, d.by, d.command FROM {{lines}} d
+    WHERE d.event = 'done' AND d.command IN ('tick', 'deliver_now', 'cancel_scheduled')
+) c ON c.partition = t.partition AND c.by = t.by
+WHERE t.queue IS NOT NULL AND t.event NOT IN ('refused', 'unreadable', 'done')
+    AND NOT ({REFUSAL})"""
+"""SQL, for Spark and DuckDB: what `replayer` takes, of the lines of some queues and all `lines`.
+
+The lines of a step do not identify these commands, and their `done` names no queue.
+"""
+ORDER = "t.partition, t.queue, t.step, t.offset, t.line"
+"""SQL: the order in which it takes them."""
 INCOMPLETE = "incomplete"
 """Used instead of an event if the replay had to stop; `reason` says why."""
 _BATCH_ROWS = 10_000
@@ -93,11 +104,7 @@ class VariantResult:
 
 
 def check_changes(changes: Fields) -> Fields:
-    """Check that what-if supports these settings.
-
-    Raises:
-        BadSetting: a setting is unknown, has a wrong value, or acts through consumers.
-    """
+    """Return the settings, or raise BadSetting for one that what-if does not support."""
     QueueSpec().with_fields(changes)
     for name, value in changes.items():
         if name not in CHANGEABLE:
@@ -109,37 +116,19 @@ def check_changes(changes: Fields) -> Fields:
     return changes
 
 
-def replay_lines(lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fields]) -> DataFrame:
+def replay_lines(
+    own: DataFrame, lines: DataFrame, catalog: Catalog, variants: Mapping[str, Fields]
+) -> DataFrame:
     """The departures from each queue: in history, with unchanged settings, and in each variant.
 
-    The lines are of whole queues, and have `command` from `with_commands`. The result has a row for
-    each departure, with `variant`.
+    `own` are the lines of whole queues, and `lines` all. The result has a row for each departure,
+    with `variant`.
     """
-    names = ["partition", "queue", *EventLine._fields]
     # The lines of a queue go to one task, in order. applyInPandas would hold them all in memory.
-    ordered = (
-        lines.filter(
-            F.col("queue").isNotNull() & ~F.col("event").isin(*NOT_REPLAYED) & ~F.expr(REFUSAL)
-        )
-        .repartition("partition", "queue")
-        .sortWithinPartitions("partition", "queue", "step", "offset", "line")
-        .select(*names)
-    )
+    query = f"{LINES} DISTRIBUTE BY t.partition, t.queue SORT BY {ORDER}"
+    ordered = lines.sparkSession.sql(query, own=own, lines=lines)
     replays: Any = replayer(catalog, variants)  # PySpark's type is narrower than what it accepts
     return ordered.mapInArrow(replays, DEPARTURE)
-
-
-def with_commands(own: DataFrame, lines: DataFrame) -> DataFrame:
-    """Add `command`, for commands that the lines of a step do not identify.
-
-    `own` are the lines of the queues, and `lines` all, because `done` names no queue.
-    """
-    commands = (
-        lines.filter((F.col("event") == "done") & F.col("command").isin(*COMMANDS))
-        .select("partition", "by", "command")
-        .distinct()
-    )
-    return own.drop("command").join(commands, ["partition", "by"], "left")
 
 
 def replayer(
@@ -218,14 +207,11 @@ def what_if(
     Returns:
         For each partition with such a queue: `history`, `as it was`, then the variants. If
         `as it was` differs from history, the replay is not exact.
-
-    Raises:
-        IncompleteHistory: lines are missing.
     """
     own = lines.filter(F.col("queue") == queue)
     if until_then is not None:
         own = own.filter(until(until_then))
-    with kept(replay_lines(with_commands(own, lines), catalog, variants)) as departures:
+    with kept(replay_lines(own, lines, catalog, variants)) as departures:
         return _compare_with_history(departures, (HISTORY, AS_IT_WAS, *variants), queue, limit)
 
 

@@ -9,23 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringfaust.core.catalog import Catalog, Fields
-from ringfaust.spark.lines import REFUSAL
 from ringfaust.spark.rewind import whatif
-from ringfaust.spark.rewind.replay import EventLine, IncompleteHistory
+from ringfaust.spark.rewind.replay import IncompleteHistory
 from ringfaust.spark.vendor import to_arrow_schema
-
-_COLUMNS = ", ".join(
-    'c."command"' if name == "command" else f't."{name}"' for name in EventLine._fields
-)
-_LINES = f"""
-SELECT t.partition, t.queue, {_COLUMNS}
-FROM transitions t LEFT JOIN (
-    SELECT DISTINCT partition, "by", command FROM transitions
-    WHERE event = 'done' AND command IN {whatif.COMMANDS}
-) c ON c.partition = t.partition AND c."by" = t."by"
-WHERE t.queue = $queue AND t.event NOT IN {whatif.NOT_REPLAYED}
-    AND NOT ({REFUSAL})
-ORDER BY t.partition, t.step, t."offset", t.line"""
 
 
 def replay(
@@ -48,8 +34,10 @@ def replay(
         IncompleteHistory: lines are missing.
     """
     checked = {name: whatif.check_changes(fields) for name, fields in variants.items()}
-    lines = connection.sql(_LINES, params={"queue": queue}).to_arrow_reader()
-    departures = whatif.replayer(catalog, checked)(lines)
+    lines = whatif.LINES.format(own="transitions", lines="transitions")
+    query = f"{lines} AND t.queue = $queue ORDER BY {whatif.ORDER}"
+    rows = connection.sql(query, params={"queue": queue}).to_arrow_reader()
+    departures = whatif.replayer(catalog, checked)(rows)
     found = pa.Table.from_batches(departures, to_arrow_schema(whatif.DEPARTURE))
     incomplete = found.filter(pc.field("event") == whatif.INCOMPLETE).to_pylist()
     if incomplete:

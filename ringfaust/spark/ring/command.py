@@ -47,11 +47,7 @@ class OldSpark(RingfaustError):
 
 
 def refuse_old_spark(version: str) -> None:
-    """Check that Spark reads state values completely.
-
-    Raises:
-        OldSpark: it is older than 4.0.2.
-    """
+    """Raise OldSpark if Spark may read state values only in part."""
     if tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < _MIN_SPARK:
         minimum = ".".join(map(str, _MIN_SPARK))
         raise OldSpark(
@@ -96,12 +92,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> st
 def run_move_to_worker(
     worker: WorkerConfig, queues: QueuesConfig, checkpoint: str, master: str | None
 ) -> int:
-    """Hand the state of a stopped job over to the worker. Returns the number of rows written.
-
-    Raises:
-        CannotMove: it cannot be done now.
-        JobFailed: the checkpoint cannot be read.
-    """
+    """Hand the state of a stopped job over to the worker. Returns the number of rows written."""
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} move", master, job.SESSION_SETTINGS)
     with spark, brief_errors():

@@ -69,12 +69,7 @@ _refuse_recreated = partial(
 
 
 async def refuse_if_running(worker: WorkerConfig) -> None:
-    """Check that no worker of the application runs.
-
-    Raises:
-        CannotMove: one does.
-        BrokerUnreachable: no broker answers.
-    """
+    """Raise CannotMove if a worker of the application runs."""
     if members := await running_workers(worker.brokers()):
         whose = ", ".join(f"{each.client_id} at {each.host}" for each in members[:3])
         raise CannotMove(
@@ -99,11 +94,7 @@ def worker_state(spark: SparkSession, worker: WorkerConfig) -> DataFrame:
 def worker_offsets(
     state: DataFrame, worker: WorkerConfig, queues: QueuesConfig
 ) -> dict[str, dict[str, int]]:
-    """The worker's position in each topic, by topic and partition.
-
-    Raises:
-        CannotMove: a worker still runs, or has not processed all of its repartition topic.
-    """
+    """The worker's position in each topic, by topic and partition."""
     asyncio.run(refuse_if_running(worker))
     positions: dict[int, Mapping[str, int]] = {}
     for row in state.where(F.col("row_key").isin(POSITIONS_KEY, INPUTS_KEY)).collect():

@@ -43,19 +43,12 @@ def refuse_other_owner(
     has_begun: bool,
     wrote_last: bool,
 ) -> None:
-    """Check that the job of a checkpoint may have the rings.
+    """Raise OtherOwner if the job of a checkpoint may not have the rings.
 
-    Args:
-        ends: result of `rings_owners`.
-        application: for the text.
-        query: identifies the checkpoint; empty if it is new.
-        from_worker: the job is to begin with everything that the workers' rings hold.
-        has_begun: whether the job has planned a micro-batch before.
-        wrote_last: whether this job was the last one to write outputs: that is how a job of an
-            earlier version is known, which has left nothing in the changelog.
-
-    Raises:
-        OtherOwner: it may not.
+    `ends` are their owners now. The job is to begin with all that workers' rings hold
+    (`from_worker`), or has planned a micro-batch before (`has_begun`). A job of an earlier version
+    has left nothing in the changelog, and is known by being the last one that wrote outputs
+    (`wrote_last`).
     """
     if other := other_job(ends, query):
         raise OtherOwner(
@@ -84,7 +77,6 @@ def take_rings(worker: WorkerConfig, checkpoint: str, query: str, *, from_worker
 
     Raises:
         OtherOwner: someone else takes them at the same moment.
-        KafkaError: the brokers failed, or a worker has opened a partition meanwhile.
     """
     owner = JobOwner(checkpoint, query, wall_ms(), from_worker)
     asyncio.run(_write(worker, owner))

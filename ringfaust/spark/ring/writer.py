@@ -108,11 +108,7 @@ class OutputTarget:
         return json.dumps({"checkpoint": self.query, "place": place})
 
     def place(self, progress: CommittedOffsets, partition: int) -> Place:
-        """The place of the last outputs of a partition that are committed.
-
-        Raises:
-            OtherCheckpoint: another job has written since.
-        """
+        """The place of the last outputs of a partition that are committed, if by this job."""
         committed = progress.get(self.tp(partition))
         if committed is None:
             return _BEGINNING
@@ -204,7 +200,6 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
 
     Raises:
         OtherCheckpoint: it has begun, and another one was used since; or another job is running.
-        KafkaError: the brokers failed.
     """
     committed = await _committed(target)
     if _is_owner(target, committed):
@@ -220,7 +215,6 @@ async def give_up_outputs(target: OutputTarget) -> None:
 
     Raises:
         OtherCheckpoint: another checkpoint was used since this one, or a job is running.
-        KafkaError: the brokers failed.
     """
     if not await wrote_last(target, moved=True):
         raise OtherCheckpoint(target.worker.application)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ringfaust import __version__
 from ringfaust.spark.audit.accounts import COUNTS, FLOWS
-from ringfaust.spark.audit.report.charts import DARK, LIGHT, charts, png
+from ringfaust.spark.audit.report.charts import THEMES, charts, png
 from ringfaust.spark.audit.report.figures import figures
 from ringfaust.spark.audit.show import by_severity, describe, headline, remarks, top_queues
 from ringfaust.spark.audit.verdict import Verdict
@@ -22,22 +22,16 @@ _MAX_FINDINGS = 50
 
 
 def write_report(folder: Path, application: str, verdict: Verdict) -> Path:
-    """Write report.html and each chart as PNG for light and dark pages.
-
-    The folder is created if it is missing. Existing files of these names are replaced.
-
-    Returns:
-        The path of the page.
-    """
+    """Write report.html, whose path it returns, and each chart as PNG for light and dark pages."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = figures(verdict)
     pictures = []
     for chart in charts(drawn):
         sources = {}
-        for theme in (LIGHT, DARK):
-            picture = png(chart, theme)
-            (folder / f"{chart.name}-{theme.name}.png").write_bytes(picture)
-            sources[theme.name] = "data:image/png;base64," + b64encode(picture).decode()
+        for theme in THEMES:
+            picture = png(chart, drawn, theme)
+            (folder / f"{chart.name}-{theme}.png").write_bytes(picture)
+            sources[theme] = "data:image/png;base64," + b64encode(picture).decode()
         pictures.append({"title": chart.title, "caption": chart.caption, **sources})
     found = by_severity(verdict).limit(_MAX_FINDINGS)
     # Producers choose queue names and ids, so everything is escaped.
