@@ -25,13 +25,14 @@ SMALL_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 """With the small data of a test, compiling plans, adapting them, formatting them for a UI that does
-not run, and starting many tasks would take longest. Two partitions, not one: a plan that needs rows
-in the same partition has to say so."""
+not run, noting where each column was made, and starting many tasks would take longest. Two
+partitions, not one: a plan that needs rows in the same partition has to say so."""
 
 
 def for_small_data(folder: Path) -> dict[str, str]:
