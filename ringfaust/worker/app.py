@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -44,7 +44,6 @@ from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
-from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.supervisor import on_end_of_input
 from ringfaust.times import wall_ms
 from ringfaust.worker.assignment import Assignment
@@ -143,13 +142,9 @@ def create_app(
 
     clients = shared_clients(worker.client_options())
 
-    def took_up(revision: int, feeds: Feeds) -> None:
-        assignment.use_routes(revision, feeds)
-
     context = _context(
         worker, topics, processor_config, used.first, app, identity=identity, clock=clock,
-        log_ends=log_ends, took_up=took_up, level=used.level, clients=clients,
-        tasks=lambda: assignment.tasks,
+        log_ends=log_ends, level=used.level, clients=clients, assignment=lambda: assignment,
     )  # fmt: skip
     feeds = feeds_of(used.queues.document(), worker.partitions)
     assignment = Assignment(context, feeds, used.revision)
@@ -277,15 +272,14 @@ def _context(
     identity: str,
     clock: WorkerClock,
     log_ends: LogEnds,
-    took_up: Callable[[int, Feeds], None],
     level: int,
     clients: SharedClients,
-    tasks: Callable[[], Sized],
+    assignment: Callable[[], Assignment],
 ) -> WorkerContext:
     """What the tasks share: settings, and Kafka, RocksDB and the clock of a real worker."""
     client, catalog = worker.client_options(), first.catalog()
-    block_cache_bytes = worker.cache_bytes // 2
-    block_cache = Cache(block_cache_bytes)
+    decoded_bytes = worker.cache_bytes // 2
+    block_cache = Cache(worker.cache_bytes - decoded_bytes)
 
     async def newest() -> Configuration | None:
         found = (await configuration_log(client, worker.topic(Role.CONFIGURATION))).revisions
@@ -308,7 +302,7 @@ def _context(
         partitions=worker.partitions,
         topics=topics,
         data_dir=worker.data_dir,
-        cache_bytes=lambda: (worker.cache_bytes - block_cache_bytes) // max(len(tasks()), 1),
+        cache_bytes=lambda: decoded_bytes // max(len(assignment().tasks), 1),
         tick_ms=worker.tick_ms,
         feeds=feeds_of(first.document(), worker.partitions),
         clock_skew_max_ms=worker.clock_skew_max_ms,
@@ -340,7 +334,7 @@ def _context(
             number, topics[Role.CONTROL], topics[Role.REPLIES], worker.partitions, client
         ),
         crash=lambda error: app.add_future(app.crash(error)),
-        took_up=took_up,
+        took_up=lambda *newer: assignment().use_routes(*newer),
         newest_configuration=newest,
     )
 

@@ -453,15 +453,11 @@ class Work(Protocol):
         Args:
             wall_ms: the time now.
             is_last: the task is about to close: nothing may be left for a later commit.
-            is_probe: commit the positions even if nothing has changed: the brokers refuse that if
-                another worker has shut this one out.
+            is_probe: commit the positions in any case: after a takeover the brokers refuse that.
         """
 
     def committed(self, pending: PendingCommit, seconds: float) -> None:
-        """Drop from memory what the commit has stored; log, count and trace it.
-
-        `seconds`: how long transaction and store have taken.
-        """
+        """Drop what a commit of so many seconds has stored from memory; log, count and trace it."""
 
     async def end_cycle(self) -> None:
         """Pause and resume inputs."""

@@ -24,7 +24,7 @@ LONGER = {
     "protocol/control.py": 401,
     "protocol/lifecycle.py": 455,
     "testing/accounts/reconciler.py": 445,
-    "worker/app.py": 468,
+    "worker/app.py": 464,
     "worker/assignment.py": 411,
     "worker/faust/fetcher.py": 441,
     "worker/faust/vendor.py": 468,
