@@ -106,6 +106,10 @@ async def refuse_recreated(
     """Return the ids that topics have now, or raise a `refusal` if one has another id than it had.
 
     Topics that are not known are not compared, nor those of brokers that do not know ids.
+
+    Raises:
+        RecreatedTopic: a topic has; or another `refusal`.
+        KafkaError: the brokers do not answer, or do not agree.
     """
     found = await current_ids(worker, topics)
     for topic, id_ in sorted(found.items()):

@@ -108,7 +108,11 @@ class ClosedDays:
         return _positions(self._read(days[-1])) if days else {}
 
     def load(self, day: date) -> Balance:
-        """The balance at the end of a closed day."""
+        """The balance at the end of a closed day.
+
+        Raises:
+            CannotAudit: a part of it is missing or is not what was stored.
+        """
         about = self._read(day)
         try:
             frames = self._frames(day)

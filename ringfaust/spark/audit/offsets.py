@@ -20,7 +20,12 @@ class CannotAudit(RingfaustError):
 
 
 async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicOffsets:
-    """The first offset and the end of each partition of the topics, as of now."""
+    """The first offset and the end of each partition of the topics, as of now.
+
+    Raises:
+        CannotAudit: a topic is missing.
+        BrokerUnreachable: no broker answers.
+    """
     async with open_admin(worker.brokers()) as admin:
         missing = sorted(set(topics) - set(await admin.existing(topics)))
     if missing:

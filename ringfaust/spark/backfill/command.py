@@ -84,7 +84,11 @@ class BackfillRequest:
 def read_options(
     worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions
 ) -> BackfillRequest:
-    """Parse the options of the command line."""
+    """Parse the options of the command line.
+
+    Raises:
+        CannotBackfill: an option is invalid.
+    """
     pairs = []
     for text in options.header or ():
         header, equals, expression = text.partition("=")

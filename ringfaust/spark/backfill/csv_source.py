@@ -42,7 +42,11 @@ _HEADER = pa.schema({"file": pa.string(), "names": pa.list_(pa.string()), "fault
 
 
 def read_csv(spark: SparkSession, path: str) -> DataFrame:
-    """The rows of files with a header. An empty value is null, unless it is in quotes."""
+    """The rows of files with a header. An empty value is null, unless it is in quotes.
+
+    Raises:
+        CannotBackfill: a file has no valid header, or another one than the other files.
+    """
     for name, value in _WHOLE_FILES.items():
         spark.conf.set(name, value)
     lines = spark.read.schema(f"{LINE} string").option("lineSep", "\n").text(path)

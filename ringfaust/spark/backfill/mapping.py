@@ -81,6 +81,9 @@ def map_rows(rows: DataFrame, mapping: RowMapping) -> DataFrame:
     """Map rows to key, value, headers and timestamp_ms, with `what` and `fault` for bad rows.
 
     The value of a row that cannot be read is its text, up to `ROW_BYTES`.
+
+    Raises:
+        CannotBackfill: an expression does not fit the rows.
     """
     for name, _ in mapping.headers:
         if name.startswith(h.PREFIX) and name not in PRODUCER_HEADERS:

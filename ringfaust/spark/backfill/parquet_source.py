@@ -33,7 +33,11 @@ _FOOTERS_AT_ONCE = 8
 
 
 def read_parquet(spark: SparkSession, path: str) -> DataFrame:
-    """The rows; a time in nanoseconds is text, such as 2026-11-20T10:00:00.123456789Z."""
+    """The rows; a time in nanoseconds is text, such as 2026-11-20T10:00:00.123456789Z.
+
+    Raises:
+        CannotBackfill: Spark would not keep the values of a column, or read none.
+    """
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     files = spark.read.schema(f"{LINE} string").text(path).inputFiles()
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:

@@ -54,7 +54,11 @@ class WriteResult:
 
 
 def write_job(rows: DataFrame, task: WriteTask, total: int, skipped: int) -> WriteResult:
-    """Write the rows that are not written yet."""
+    """Write the rows that are not written yet.
+
+    Raises:
+        WriteFailed: the Spark job failed.
+    """
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(write_rows, rows, task)

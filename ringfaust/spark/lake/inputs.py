@@ -58,7 +58,12 @@ def complete(
 def continued(
     spark: SparkSession, root: str, worker: WorkerConfig, topics: Collection[str]
 ) -> tuple[str, dict[str, str]]:
-    """Return the stream's name for these topics, which exist, and options of its source."""
+    """Return the stream's name for these topics, which exist, and options of its source.
+
+    Raises:
+        LakeError: a topic has fewer partitions than the lake has read.
+        BrokerUnreachable: no broker answers.
+    """
     found = names(spark, root)
     last = checkpoint(root, found[-1])
     planned = files.planned_offsets(spark, last, files.last_planned(spark, last))

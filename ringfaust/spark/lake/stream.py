@@ -185,7 +185,11 @@ def read_topic_ids(spark: SparkSession, root: str, worker: WorkerConfig) -> Read
 
 
 def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkSession:
-    """Create the lake's tables, and return a session with the lake's settings."""
+    """Create the lake's tables, and return a session with the lake's settings.
+
+    Raises:
+        LakeError: the lake belongs to another application, or its checkpoint is missing.
+    """
     session = spark.newSession()
     set_unless_given(session, _SETTINGS)
     create_tables(session, root, worker.application)

@@ -131,6 +131,9 @@ def select_messages(spark: SparkSession, request: LakeRedriveRequest) -> DataFra
         `origin_partition` (of the dead or evicted record, whose offset is `offset`),
         `home` (the partition of the source record), `redriven` (position of the dead or evicted
         record) and `redrives` (how often the message was sent again).
+
+    Raises:
+        CannotBackfill: there is no lake, or the condition does not fit it.
     """
     lake, where = request.options.lake, request.options.where
     try:

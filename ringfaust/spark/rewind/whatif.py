@@ -104,7 +104,11 @@ class VariantResult:
 
 
 def check_changes(changes: Fields) -> Fields:
-    """Return the settings, or raise BadSetting for one that what-if does not support."""
+    """Return the settings, if what-if supports them.
+
+    Raises:
+        BadSetting: a setting is unknown, has a wrong value, or acts through consumers.
+    """
     QueueSpec().with_fields(changes)
     for name, value in changes.items():
         if name not in CHANGEABLE:

@@ -108,7 +108,11 @@ class OutputTarget:
         return json.dumps({"checkpoint": self.query, "place": place})
 
     def place(self, progress: CommittedOffsets, partition: int) -> Place:
-        """The place of the last outputs of a partition that are committed, if by this job."""
+        """The place of the last outputs of a partition that are committed, if by this job.
+
+        Raises:
+            OtherCheckpoint: another job has written since.
+        """
         committed = progress.get(self.tp(partition))
         if committed is None:
             return _BEGINNING
