@@ -468,17 +468,15 @@ class Queue:
 
     def first_expired(self, now_ms: int) -> tuple[Message, bool] | None:
         """The message that expired first, by (time, sequence), and whether it is scheduled."""
-        if not self.expiring or self.policy.expires_when_met:
+        if self.policy.expires_when_met or not self.has_expired(now_ms):
             return None
-        row = self.expiry.first()
-        if row is None or time_of(row[0]) > now_ms:
-            return None
-        level, key = row[1]
+        level, key = self.expiry.first()[1]  # type: ignore[index]
         return self.table_of(level).get(key), level == SCHEDULED  # type: ignore[return-value]
 
-    def may_meet_expired(self, now_ms: int) -> bool:
-        """Whether dispatch may come to a message that has expired (R50, C1)."""
-        return self.policy.expires_when_met or self.first_expired(now_ms) is not None
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether a message has expired that is still here (R50, C1)."""
+        row = self.expiry.first() if self.expiring else None
+        return row is not None and time_of(row[0]) <= now_ms
 
     # --- storing ---------------------------------------------------------------------------------
 

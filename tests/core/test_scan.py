@@ -74,6 +74,19 @@ def test_a_skipped_message_is_not_looked_at_again() -> None:
     assert Looked.times <= UNWANTED
 
 
+@pytest.mark.parametrize("compat", ["default", "artemis"])
+def test_a_message_that_may_expire_does_not_make_dispatch_look_again(compat: str) -> None:
+    """R50, C1: dispatch comes to the expired, and none has expired yet."""
+    it = Partition(DictStore(), {"q": {"compat": compat}})
+    it.step(c.Attach("q", "k", 1, selector=RED), 1)
+    fill(it, UNWANTED)
+    send(it, UNWANTED, "white", expires_at_ms=10_000)
+    Looked.times = 0
+    for number in range(3, UNWANTED - 4, 4):
+        assert given(it.step(c.Ack("q", "k", f"m{number}"), 1)) == [("k", f"m{number + 4}")]
+    assert Looked.times <= 2 * UNWANTED
+
+
 def test_a_consumer_without_credit_does_not_hold_up_the_others() -> None:
     it = partition()
     fill(it, UNWANTED)
