@@ -158,15 +158,15 @@ class TransactionalWriter:
         """
         self.may_be_committed = False
         try:
-            if not is_begun:
+            if not is_begun:  # 1. Begin.
                 await self.producer.begin_transaction()
-            sent = await produce()
-            if offsets:
+            sent = await produce()  # 2. Send the records.
+            if offsets:  # 3. Send the offsets.
                 if self.adds_by_itself:  # else both would add to the transaction at the same time
                     await asyncio.gather(*sent)
                 await self.producer.send_offsets_to_transaction(offsets, group)
-            stored = await asyncio.gather(*sent)
-            self.may_be_committed = True
+            stored = await asyncio.gather(*sent)  # 4. Wait until the brokers have the records.
+            self.may_be_committed = True  # 5. End: from here on an error leaves it unknown.
             await self.producer.commit_transaction()
         except (*FAILED_BETWEEN_CALLS, KafkaError) as error:
             # What a call raises may only say that an earlier one has failed.
