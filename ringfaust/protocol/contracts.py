@@ -190,6 +190,17 @@ class Xids(TypedDict):
     next: str | None
 
 
+class Shown(TypedDict):
+    """Answer to show_configuration."""
+
+    __pydantic_config__ = _CLOSED  # type: ignore[misc]
+    revision: _Count
+    document: dict[str, Any] | None
+    who: NotRequired[str]
+    text: NotRequired[str]
+    applied_ms: NotRequired[_Ms]
+
+
 class Done(TypedDict):
     """The command was carried out."""
 
@@ -204,7 +215,7 @@ class Answered(TypedDict):
     __pydantic_config__ = _CLOSED  # type: ignore[misc]
     v: Literal[1]
     ok: Literal[True]
-    answer: Timeout | Listing | Queues | Browsed | Xids
+    answer: Timeout | Listing | Queues | Browsed | Xids | Shown
 
 
 class Refused(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -13,7 +13,7 @@ from ringfaust.config.worker import WorkerConfig
 from ringfaust.core import commands as c
 from ringfaust.core import effects as e
 from ringfaust.processor.memory import MemoryHost
-from ringfaust.protocol.contracts import EVENTS
+from ringfaust.protocol.contracts import EVENTS, Answered
 from ringfaust.protocol.control import MODELS
 from ringfaust.protocol.events import WRITERS, done_line, event_tail
 from ringfaust.protocol.outputs import refused_send_record, reply_record
@@ -57,6 +57,16 @@ def test_the_asyncapi_document_describes_every_public_topic() -> None:
 ])  # fmt: skip
 def test_a_wrong_command_is_refused(value: dict[str, Any]) -> None:
     assert not Draft202012Validator(schema("control")).is_valid(value)
+
+
+def test_the_replies_on_the_page_of_the_protocol_are_valid() -> None:
+    """They show each kind of answer."""
+    page = (FOLDER.parent / "protocol.md").read_text("utf-8")
+    shown = [json.loads(line) for line in page.splitlines() if line.startswith('{"v":1,"ok":')]
+    for reply in shown:
+        Draft202012Validator(schema("replies")).validate(reply)
+    kinds = {frozenset(reply["answer"]) for reply in shown if "answer" in reply}
+    assert len(kinds) == len(get_args(get_type_hints(Answered)["answer"]))
 
 
 def test_a_wrong_reply_or_event_is_refused() -> None:
