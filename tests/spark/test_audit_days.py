@@ -332,7 +332,7 @@ def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
     assert named(verdict) == set()
     assert verdict.inputs == count
     assert verdict.closing is not None
-    assert verdict.closing.next["in"] == {0: count}
+    assert verdict.closing.next["in", 0] == count
     # A record in the middle that the lake does not have is a fault all the same.
     without = reader.read()
     without = replace(without, inputs=without.inputs.filter("offset <> 3"))

@@ -157,7 +157,7 @@ def test_maintenance_changes_no_view_and_frees_storage(lake: BatchedLake) -> Non
 
 @pytest.mark.slow
 def test_retention_deletes_whole_days_but_nothing_that_is_open(lake: BatchedLake) -> None:
-    close_day(lake, date(2025, 10, 10), {TOPIC: {0: lake.batch * 1_000_000}})
+    close_day(lake, date(2025, 10, 10), {(TOPIC, 0): lake.batch * 1_000_000})
     open_before = read(lake.spark, lake.root, "messages_now").where("fate IS NULL").count()
     done = lake.maintain(
         "--retention", "bronze=21d", "--retention", "messages=1d", "--retention", "transitions=20d"

@@ -76,13 +76,13 @@ def test_what_no_closed_day_contains_is_kept(lake: BatchedLake) -> None:
     add_inputs(lake, "in", 1, date(1969, 12, 31))
     add_inputs(lake, "removed", 0, MONTH_AGO)
     before = places(lake)
-    close_day(lake, CLOSED, {"in": {0: 3}, TOPIC: {0: 1}})
+    close_day(lake, CLOSED, {("in", 0): 3, (TOPIC, 0): 1})
     done = lake.maintain("--retention", "bronze=7d")
     assert done.exit_code == 0, done.output
     assert before - places(lake) == {"in/0/0", "in/0/1", f"{TOPIC}/0/0"}
     assert "no closed day of the audit contains: 6." in " ".join(done.output.split())
 
-    close_day(lake, RECENT, {"in": {0: 7, 1: 1}, TOPIC: {0: 2_000_001}})
+    close_day(lake, RECENT, {("in", 0): 7, ("in", 1): 1, (TOPIC, 0): 2_000_001})
     done = lake.maintain("--retention", "bronze=7d")
     assert done.exit_code == 0, done.output
     # The last batch of events, what is not old, and a topic that the audit has not read.
