@@ -468,12 +468,12 @@ class Queue:
 
     def first_expired(self, now_ms: int) -> tuple[Message, bool] | None:
         """The message that expired first, by (time, sequence), and whether it is scheduled."""
-        if self.policy.expires_when_met or not self.has_expired(now_ms):
+        if self.policy.expires_when_met or not self.holds_expired(now_ms):
             return None
         level, key = self.expiry.first()[1]  # type: ignore[index]
         return self.table_of(level).get(key), level == SCHEDULED  # type: ignore[return-value]
 
-    def has_expired(self, now_ms: int) -> bool:
+    def holds_expired(self, now_ms: int) -> bool:
         """Whether a message has expired that is still here (R50, C1)."""
         row = self.expiry.first() if self.expiring else None
         return row is not None and time_of(row[0]) <= now_ms

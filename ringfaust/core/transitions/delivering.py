@@ -121,7 +121,7 @@ def _deliver_level(work: Work, queue: Queue, level: int, after: int) -> tuple[in
         The last position, and whether the transaction is full before the next one (R114).
     """
     # Whoever comes to an expired message has it leave (R50, C1): then nothing is skipped.
-    skips = not queue.has_expired(work.now)
+    skips = not queue.holds_expired(work.now)
     while scans := queue.open_scans():
         begun = after
         for message in queue.wanted(level, begun, scans if skips else []):
