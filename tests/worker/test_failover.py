@@ -126,9 +126,10 @@ async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> No
         removed.append(worker)
 
     running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
-    await until(lambda: signs.written.count(ME) > 2)
+    gone = Sign("a", is_alive=False)
+    await until(lambda: gone in signs.written and signs.written.count(ME) > 2)
     assert removed == ["a"]
-    assert Sign("a", is_alive=False) in signs.written
+    assert gone in signs.written
     running.cancel()
     await asyncio.wait({running})
     assert running.cancelled()
