@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
+from typer.testing import CliRunner
 
+from ringfaust.cli.main import main
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.spark.backfill.command import _numbered, read_options
 from ringfaust.spark.backfill.errors import CannotBackfill
@@ -16,7 +18,7 @@ from ringfaust.spark.backfill.estimate import QueueEstimate
 from ringfaust.spark.backfill.job import JobProfile
 from ringfaust.spark.backfill.show import BackfillPlan, print_plan
 from ringfaust.spark.backfill.write import spread_slices
-from ringfaust.spark.options import BackfillOptions, Format
+from ringfaust.spark.options import BackfillOptions, Format, LakeRole
 
 OPTIONS = BackfillOptions("s", Format.CSV, "t", header=["a=b = c"])
 
@@ -43,6 +45,20 @@ def test_valid_options_are_parsed() -> None:
     request = read_options(WorkerConfig(), QueuesConfig(), OPTIONS)
     assert request.mapping.headers == (("a", "b = c"),)
     assert len(request.job) == 12
+
+
+@pytest.mark.parametrize(("given", "valid"), [
+    (("backfill", "s", "--topic", "t", "--format", "cvs"), Format),
+    (("redrive", "--lake", "l", "--where", "true", "--from", "ded"), LakeRole),
+])  # fmt: skip
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(
+    given: tuple[str, ...], valid: type[Format | LakeRole]
+) -> None:
+    found = CliRunner().invoke(main, ["spark", *given])
+    assert found.exit_code == 2
+    *_, option, wrong = given
+    for text in (option, wrong, *valid):
+        assert f"'{text}'" in found.stderr
 
 
 def test_a_header_without_an_expression_is_refused() -> None:

@@ -27,7 +27,7 @@ def test_the_tables_are_registered_in_a_schema(stages: list[BatchedLake], tmp_pa
     schema = f"rings_{uuid.uuid4().hex[:6]}"
     for _ in range(2):  # as at each start
         command.register(lake.spark, lake.root, schema)
-    for name in TABLES:
+    for name in (*TABLES, *VIEWS):
         assert _registered(lake, schema, name) == lake.rows(name), name
     gold.close(lake.spark, lake.root, LAST - 1)
     for name in VIEWS:  # which were registered before that closing
