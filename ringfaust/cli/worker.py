@@ -95,7 +95,7 @@ def run_worker(
     if processes > 1:
         from ringfaust.worker.processes import run_processes  # noqa: PLC0415 - slow to import
 
-        options = _given(place.folder, bootstrap_servers, log_level, log_format)
+        options = _given(place.folder, log_level, log_format)
         raise typer.Exit(run_processes(processes, worker_config, options, attach))
     from ringfaust.worker.app import run  # noqa: PLC0415 - slow to import
 
@@ -103,16 +103,10 @@ def run_worker(
 
 
 def _given(
-    folder: Path | None,
-    bootstrap_servers: str | None,
-    log_level: LogLevel | None,
-    log_format: LogFormat | None,
+    folder: Path | None, log_level: LogLevel | None, log_format: LogFormat | None
 ) -> list[str]:
-    """The options that were given, as the command line has them."""
-    found = {
-        "--config": folder, "--bootstrap-servers": bootstrap_servers,
-        "--log-level": log_level, "--log-format": log_format,
-    }  # fmt: skip
+    """The options for each process, as the command line has them."""
+    found = {"--config": folder, "--log-level": log_level, "--log-format": log_format}
     return [part for name, value in found.items() if value for part in (name, str(value))]
 
 
