@@ -4,11 +4,11 @@ Contract. A host drives a `Processor` in this order:
 
 1. Open: `load_inputs` and `observe` if it has a use for them, then `start`. `go_to`, `delete_queue`
    and `fed_by` come before the first record, and `go_to` also whenever positions turn out wrong.
-2. Input: `tick` when `next_wake_ms` is due, `take` or `skip` records, and `skip_to` past what is
-   none. They decide in memory. A record that has to wait pauses its topic, until the host calls
-   `resume`. A host that commits between the parts of a large command (`is_cut`) stops when it
-   `is_full`. While the processor `is_unfinished`, the next batch begins with `go_on`, and no other
-   input.
+2. Input: `tick` when `next_wake_ms` is due, `take` or `skip` records, and `skip_to` past offsets
+   without one. They decide in memory. A record that has to wait pauses its topic, until the host
+   calls `resume`. A host that commits between the parts of a large command (`is_cut`) stops when
+   it `is_full`. While the processor `is_unfinished`, the next batch begins with `go_on`, and no
+   other input.
 3. Output: `activity` and `outputs`, as often as the host likes; then `writes`. Between the last
    `outputs` and `writes` there is no input. The outputs and the changelog rows belong into one
    transaction (docs/architecture.md#decide-commit-apply).

@@ -457,7 +457,7 @@ class Work(Protocol):
         """
 
     def committed(self, pending: PendingCommit, seconds: float) -> None:
-        """Drop what a commit of so many seconds has stored from memory; log, count and trace it."""
+        """Drop from memory what the commit has stored; log, count and trace it and its duration."""
 
     async def end_cycle(self) -> None:
         """Pause and resume inputs."""

@@ -148,7 +148,7 @@ class VerdictOutput:
     _days: Sequence[date] = ()
 
     def begin(self, text: str) -> None:
-        """Show what is being done, until something is printed: a status takes what is printed."""
+        """Show what is being done until something is printed, which a status would capture."""
         self._began = time.monotonic()
         self.status.update(text)
         self.status.start()
@@ -201,13 +201,13 @@ class VerdictOutput:
             self._say(text, "bold red")
 
     def _say(self, text: str, style: str | None = None) -> None:
-        """Print a text, which JSON has no line for."""
+        """Print a text, unless the output is JSON."""
         if not self.as_json:
             self.status.stop()
             self._console.print(text, style=style, highlight=False)
 
     def _end(self, verdict: Verdict) -> float:
-        """Seconds since the work on a verdict began. What is printed next is about it."""
+        """Stop the status and count a verdict. Returns the seconds since work on it began."""
         self.status.stop()
         self.balanced &= verdict.balanced
         return time.monotonic() - self._began

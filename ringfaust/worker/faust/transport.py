@@ -1,10 +1,10 @@
 """Faust, delivering whole fetches instead of single records.
 
-Faust stays the frame: membership, assignment, co-partitioning, rebalance, web, CLI, stop. Its path
-of a record, through streams to agents, is not used: the consumer hands each `Batch` directly to an
+Faust stays the frame: membership, assignment, co-partitioning, rebalance, web, CLI, stop. Records
+do not pass through its streams and agents. The consumer hands each `Batch` directly to an
 `AssignmentListener`, which also decides where each partition starts and commits its offsets; Faust
-commits nothing. After the first assignment Faust is told of no other, because it would stop
-everything for each (R124).
+commits nothing. Only the first assignment is passed on to Faust, which stops everything at each
+assignment it hears of (R124).
 
 Two event loops run: that of the member of the group, in Faust's consumer thread (see `membership`),
 and the app's, in which everything else runs: the fetcher and the listener.

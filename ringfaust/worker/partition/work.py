@@ -355,7 +355,7 @@ class PartitionWork:
         return {topic: positions[topic] for topic in self._topics if topic in positions}
 
     def committed(self, pending: PendingCommit, seconds: float) -> None:
-        """Drop what the store has now, and shrink the decoded state to its bound. Then say so.
+        """Drop what the store has now, and shrink the decoded state to its bound. Then log it.
 
         `seconds`: how long transaction and store have taken.
         """
