@@ -35,13 +35,18 @@ class Supervisor:
 
     Args:
         commands: the arguments of each process, without the Python interpreter's.
+        stop_s: how long a process may take to stop, in seconds. Then it is killed.
         environment: of all of them; None: that of this process.
     """
 
     def __init__(
-        self, commands: Sequence[Sequence[str]], environment: Mapping[str, str] | None = None
+        self,
+        commands: Sequence[Sequence[str]],
+        stop_s: float,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._commands = commands
+        self._stop_s = stop_s
         self._environment = environment
         self._running: list[asyncio.subprocess.Process | None] = [None] * len(commands)
         self._restarts = [0] * len(commands)
@@ -59,11 +64,20 @@ class Supervisor:
         return self._status
 
     def stop(self) -> None:
-        """Send SIGTERM to all processes, and start none again."""
+        """Send SIGTERM to all processes, and start none again. Those that hang are killed later."""
+        if not self._stopping.is_set():
+            asyncio.get_running_loop().call_later(self._stop_s, self._kill)
         self._stopping.set()
-        for each in self._running:
-            if each is not None and each.returncode is None:
-                each.terminate()
+        for each in self._alive():
+            each.terminate()
+
+    def _kill(self) -> None:
+        for each in self._alive():
+            log.error("process %d has not stopped within %g s: killed", each.pid, self._stop_s)
+            each.kill()
+
+    def _alive(self) -> list[asyncio.subprocess.Process]:
+        return [each for each in self._running if each is not None and each.returncode is None]
 
     def processes(self) -> tuple[SupervisedProcess, ...]:
         """Which processes run."""

@@ -61,7 +61,8 @@ class RingApp(AsyncResource):
         self.options: ConnectOptions = {"application": application}
         """How its clients connect, from the next start on."""
         self.options.update(options)
-        self._grace_s = grace_s
+        self.grace_s = grace_s
+        """How long a stop waits for handlers that have begun, in seconds."""
         self._subscribers: list[Subscriber] = []
         self._middlewares: list[Middleware] = []
         self._producer: RingProducer | None = None
@@ -207,7 +208,7 @@ class RingApp(AsyncResource):
         an attempt counted (R40). A plain function cannot be cancelled: its thread is left behind.
         """
         try:
-            await self._close(self._grace_s)
+            await self._close(self.grace_s)
         finally:
             self._stopping = asyncio.Event()  # it can be started again, also in another loop
 

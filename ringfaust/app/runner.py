@@ -20,6 +20,9 @@ from ringfaust.supervisor import Supervisor, on_end_of_input, on_signal
 SUPERVISED = "--supervised"
 """Argument of a process that ends when its standard input does: its supervisor has died."""
 
+DISCONNECT_S = 10.0
+"""How long a process may take to stop beside what it gives its handlers."""
+
 
 class NoBroker(RingfaustError):
     """No Kafka broker answers. The text names the addresses."""
@@ -56,7 +59,7 @@ def run(
     app = load_app(target)
     log_to_stderr()
     if processes > 1:
-        if status := asyncio.run(_run_processes(target, processes, health)):
+        if status := asyncio.run(_run_processes(app, target, processes, health)):
             sys.exit(status)
         return
     try:
@@ -88,10 +91,10 @@ async def _run_here(app: RingApp, address: Address | None, *, is_supervised: boo
         await app.run()
 
 
-async def _run_processes(target: str, processes: int, address: Address | None) -> int:
+async def _run_processes(app: RingApp, target: str, processes: int, address: Address | None) -> int:
     """Run the app in several processes. Returns the exit status."""
     command = ["-m", "ringfaust.app", target, SUPERVISED]
-    supervisor = Supervisor([command] * processes)
+    supervisor = Supervisor([command] * processes, app.grace_s + DISCONNECT_S)
 
     def health() -> ProcessesHealth:
         found = supervisor.processes()

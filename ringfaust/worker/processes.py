@@ -20,6 +20,10 @@ from ringfaust.worker.observe.web import AttachPages, served
 SUPERVISED = "--supervised"
 """Option of a process: the socket on which it serves its pages. It ends when its input does."""
 
+STOP_S = 50.0
+"""How long a worker may take to stop: less than the 60 s that deploy/ gives all of them. If it is
+killed, it loses nothing."""
+
 
 def run_processes(
     count: int, worker: WorkerConfig, options: Sequence[str], attach: AttachPages | None
@@ -50,6 +54,7 @@ def run_processes(
                  str(_data_dir(worker.data_dir, number)), SUPERVISED, str(socket)]
                 for number, socket in enumerate(sockets)
             ],
+            STOP_S,
             os.environ | _share(worker, count),
         )  # fmt: skip
         return asyncio.run(_run(supervisor, worker, sockets, attach))

@@ -86,6 +86,13 @@ def test_ack_modes() -> None:
         assert f"`{mode}`" in PAGE
 
 
+def test_the_questions_are_listed() -> None:
+    listed = re.search(r"Questions \((.*?)\) produce no event", PAGE)
+    assert listed is not None
+    questions = [control.type_of(each) for each in control.QUERIES if each not in control.ORDERS]
+    assert re.findall(r"`(\w+)`", listed[1]) == questions
+
+
 # --- names --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,34 @@
+"""What the supervisor of `--processes` does with a process that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ringfaust.supervisor import Supervisor
+
+HANGS = """
+import signal, sys
+from pathlib import Path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+Path(sys.argv[1]).touch()
+signal.pause()
+"""
+
+
+async def test_a_process_that_does_not_stop_is_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = tmp_path / "started"
+    supervisor = Supervisor([["-c", HANGS, str(started)]], stop_s=0.1)
+    running = asyncio.create_task(supervisor.run())
+    async with asyncio.timeout(60):
+        while not started.exists():
+            await asyncio.sleep(0.01)
+        (process,) = supervisor.processes()
+        supervisor.stop()
+        assert await running == 0
+    assert f"process {process.pid} has not stopped within 0.1 s: killed" in caplog.messages
+    assert supervisor.processes()[0].pid is None
