@@ -303,21 +303,23 @@ class Consuming(Sending):
             returning = sorted(returning, key=lambda h: h.message.place, reverse=True)
         for h in returning:
             m = h.message
-            self.end(q, h)
             is_tried = h in acked or why in ("timeout", "xid")
             if why == "detach" or (q.as_artemis and not is_tried):  # C9
                 m.attempts -= 1
             delay = self.redelivery_delay(q.spec, m.attempts) if own_delay is None else own_delay
             if why in ("detach", "timeout"):
                 delay = 0
+            is_dead = q.spec.max_attempts != -1 and m.attempts >= q.spec.max_attempts
+            if q.as_artemis and not m.is_bodyless and not is_dead:
+                staying.append((h, delay))
+                continue
+            self.end(q, h)
             if m.is_bodyless:
                 self.lose(q, m)
-            elif q.spec.max_attempts != -1 and m.attempts >= q.spec.max_attempts:
+            elif is_dead:
                 self.die(q, h, "undeliverable", "")
-            elif m.is_expired(self.now) and not q.as_artemis:
+            elif m.is_expired(self.now):
                 self.leave_expired(q, m)
-            elif q.as_artemis:
-                staying.append((h, delay))
             elif delay > 0:
                 q.scheduled.append((self.now + delay, m))
                 self.say("returned", q, m.id, m.attempts, self.now + delay)
@@ -328,6 +330,7 @@ class Consuming(Sending):
                 self.say("returned", q, m.id, m.attempts, 0)
 
         for turn, (h, delay) in reversed(list(enumerate(staying, 1))):
+            self.end(q, h)
             self.come_back(q, h, turn, delay, is_tested=why != "release")
 
     @staticmethod

@@ -177,3 +177,17 @@ def test_what_no_selector_wants_is_skipped_as_in_the_model(
     """`late`: how many messages before the place of a selector are remembered one by one."""
     monkeypatch.setattr(limits, "LATE", late)
     run_state_machine_as_test(machine, settings=PROFILE)
+
+
+def test_a_group_whose_messages_leave_in_one_return_becomes_idle_once() -> None:
+    """Both messages of the group find the ring full when they return (C2, R116)."""
+    machine = SelectingOfArtemis()
+    machine.begin(
+        settings={"ring_size": 1}, each_step_commits=True, refill=1, cache_bytes=0,
+        step_transitions=1_000, crashes_in_steps=False, first=[""],
+    )  # fmt: skip
+    one = s.Draft(4, 0, 0, "g", 100, 1, persistent=True, redrives=0, owner="")
+    machine.send([one, one, one._replace(group="")], 0)
+    machine.consumer_does(0, c.Recover)
+    assert machine.model.queues["a"].counts["evicted"] == 2
+    machine.same_state()

@@ -16,6 +16,8 @@ from tests.spark.shared_session import SMALL_DATA, for_small_data
 
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=300m "
+    # With one compiler Java reserves 48 MB, which Spark fills. Then it sweeps, and compiles again.
+    "-XX:ReservedCodeCacheSize=256m "
     # For each file that Spark writes, Hadoop runs chmod up to four times. Java would start a helper
     # process first, which starts chmod.
     "-Djdk.lang.Process.launchMechanism=VFORK"
