@@ -203,7 +203,7 @@ async def run(
         in_a_process: of its own, which costs a second. A worker needs one.
         seconds: how long that process may run.
     """
-    given = (*arguments, "--config", app.config_dir)
+    given: list[str | Path] = [*arguments, "--config", app.config_dir]
     if in_a_process:
         done = await asyncio.to_thread(app.run, *given, seconds=seconds)
     else:
