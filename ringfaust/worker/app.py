@@ -67,11 +67,7 @@ from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
 from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
-from ringfaust.worker.store.changelog import (
-    OwnedByJob,
-    changelog_consumer,
-    standby_consumer,
-)
+from ringfaust.worker.store.changelog import OwnedByJob, changelog_consumer, standby_consumer
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
 from ringfaust.worker.store.moved import refuse_moved_state
 from ringfaust.worker.store.rocks import open_rocks_store

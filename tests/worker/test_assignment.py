@@ -226,9 +226,7 @@ async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 1"}
 
 
-async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
-    world: Surroundings,
-) -> None:
+async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(world: Surroundings) -> None:
     found = await assigned(world, 0, 1)
     for numbers in ((0,), (0, 1), (0,)):
         await found.on_assigned(partitions(*numbers), NONE)
@@ -365,9 +363,7 @@ async def test_a_worker_that_an_error_stops_closes_at_once(world: Surroundings) 
     assert world.calls == ["end membership", "leave", "close 0", "stop reading 0"]
 
 
-async def test_topics_with_different_numbers_of_partitions_are_refused(
-    world: Surroundings,
-) -> None:
+async def test_topics_with_different_numbers_of_partitions_are_refused(world: Surroundings) -> None:
     found = Assignment(world.context, FEEDS)
     world.counts["in"] = 3
     with pytest.raises(NotCopartitioned, match="in has 3 partitions, and this application 4"):
@@ -423,9 +419,7 @@ async def test_a_partition_of_a_new_topic_is_left_out_if_its_home_is_elsewhere(
     assert {task.work.name for task in found.tasks} == {"partition 0"}
 
 
-async def test_another_route_of_a_repartitioned_topic_has_another_task(
-    world: Surroundings,
-) -> None:
+async def test_another_route_of_a_repartitioned_topic_has_another_task(world: Surroundings) -> None:
     found = Assignment(world.context, Feeds(4, (IN, FAR)))
     await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
     await settle()

@@ -15,12 +15,7 @@ from collections.abc import Callable
 
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import (
-    REQUEST_TIMEOUT_S,
-    GroupDescription,
-    KafkaAdmin,
-    open_admin,
-)
+from ringfaust.kafka.admin import REQUEST_TIMEOUT_S, GroupDescription, KafkaAdmin, open_admin
 from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.shared_clients import SharedClients
 

@@ -147,9 +147,7 @@ async def test_a_standby_that_rests_notes_how_far_it_has_come(world: World) -> N
     store.close()
 
 
-async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(
-    world: World,
-) -> None:
+async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(world: World) -> None:
     """The tombstones since then must still exist; see `replay`."""
     follower = Follower(0, world.context)
     await follower.catch_up(STANDBY_PACE)

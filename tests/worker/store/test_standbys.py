@@ -179,9 +179,7 @@ async def test_a_standby_notes_when_the_brokers_said_that_there_is_nothing_to_ap
         assert store.applied[1] == world.broker.now_ms - 10 * hour_ms
 
 
-async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(
-    world: World,
-) -> None:
+async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(world: World) -> None:
     """A partition moves here, and back to its owner."""
     world.write(0, "k1")
     async with world.running():
@@ -211,9 +209,7 @@ async def test_a_standby_that_nobody_needs_is_closed(world: World) -> None:
     open_rocks_store(world.follower(1).path, Cache(1 << 20)).close()
 
 
-async def test_a_standby_that_is_given_up_while_it_opens_leaves_nothing_open(
-    world: World,
-) -> None:
+async def test_a_standby_that_is_given_up_while_it_opens_leaves_nothing_open(world: World) -> None:
     world.write(0, *[f"k{number}" for number in range(50)])
     async with world.running():
         for _ in range(20):
