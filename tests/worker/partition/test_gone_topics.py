@@ -24,7 +24,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task_of(work: OneCommit, opened: list[Any], orders: Orders | None = None) -> Task:
-    task = new_task(work, [], opened, asyncio.get_running_loop().create_future(), orders)
+    task = new_task(work, [], opened, orders)
     task._context.reader = AnyReader
     return task
 
