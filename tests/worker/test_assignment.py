@@ -27,6 +27,7 @@ from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
 from ringfaust.worker.partition.task import RECOVERING
 from ringfaust.worker.store.follower import Follower
+from tests.background import running, until
 
 CONTROL, HOP = "app.control", "app.hop"
 
@@ -523,11 +524,8 @@ async def looks(
     task.work.tps = {TP(topic, 0) for topic in assigned}
     watched._tasks = dict.fromkeys(task.work.tps, task)
     with patch.object(assignment, "_WATCH_S", 0):
-        watching = asyncio.ensure_future(watched._watch_topics())
-        async with asyncio.timeout(30):
-            while world.looks <= count:
-                await asyncio.sleep(0)
-        watching.cancel()
+        async with running(watched._watch_topics()):
+            await until(lambda: world.looks > count)
     return task
 
 

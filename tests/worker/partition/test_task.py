@@ -37,6 +37,7 @@ from ringfaust.worker.interfaces import (
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.rocks import StoreDamaged
+from tests.background import until
 
 
 class OneCommit:
@@ -333,8 +334,7 @@ async def test_an_input_that_may_not_be_read_stops_the_partition() -> None:
 
 
 async def until_stopped(task: Task) -> None:
-    while task.stopped is None:
-        await asyncio.sleep(0)
+    await until(lambda: task.stopped)
 
 
 async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
@@ -458,8 +458,7 @@ class AppliedWork(CountingWork):
 async def reopened(task: Task, opened: list[Any], times: int) -> None:
     """Offer a fetch of three records, which the next commit does not get past."""
     task.offer(fetch_of(3))
-    while len(opened) < times:
-        await asyncio.sleep(0)
+    await until(lambda: len(opened) >= times)
 
 
 DAMAGE = StoreDamaged(Path("data/partition-0"), "a checksum")
@@ -471,8 +470,7 @@ async def test_a_damaged_database_is_no_records_fault() -> None:
     async with running(work, [DAMAGE], opened) as task:
         await reopened(task, opened, 2)
         task.offer(fetch_of(3))
-        while task.failure is not None or not work.batches:
-            await asyncio.sleep(0)
+        await until(lambda: task.failure is None and work.batches)
         assert work.batches == [3]
 
 
@@ -613,8 +611,7 @@ async def test_a_transaction_is_begun_early_only_if_a_batch_waits_for_it() -> No
     async with held(work) as (task, producer):
         assert producer.begun_next == []
         await offer_each(task, work, 2)
-        while not producer.begun_next:
-            await asyncio.sleep(0)
+        await until(lambda: producer.begun_next)
         assert producer.begun_next == [outputs]
 
 
@@ -747,8 +744,7 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
         await sought.wait()
         task.offer(fetch)
         assert await orders.answers.get() == ""
-        while work.done != [0, 1, 2, 3, 4]:
-            await asyncio.sleep(0)
+        await until(lambda: work.done == [0, 1, 2, 3, 4])
         assert work.skipped == [(2, "skipped: skipped by ann: ValueError: a bug")]
         await task.close()
     assert crashed == []
