@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.topics import create_topics
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata, repartition_metadata
 from ringfaust.protocol.records import Role
 from ringfaust.spark.ring import move
@@ -110,10 +110,8 @@ def recreate(harness: RingHarness) -> tuple[str, str]:
     topic = f"{harness.application}.sent"
 
     async def delete() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=harness.servers)
-        await admin.start()
-        await admin.delete_topics([topic])
-        await admin.close()
+        async with connected_admin({"bootstrap_servers": harness.servers}) as admin:
+            await admin.delete_topics([topic])
 
     def topic_id() -> str:
         return asyncio.run(current_ids(harness.config, [topic])).get(topic, "")
