@@ -21,7 +21,7 @@ from ringfaust.config.topics import create_topics
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
-from ringfaust.testing.process import Process
+from ringfaust.testing.process import Process, WorkerProcess
 from tests.spark.topics import all_records, write_records
 
 PARTITIONS = 4
@@ -57,6 +57,16 @@ class RingHarness:
     def job(self, *more: str) -> Process:
         """A job in a process of its own, not started yet."""
         return Process(self.arguments(*more), self.folder / "job.log")
+
+    @contextmanager
+    def worker(self) -> Iterator[WorkerProcess]:
+        """A worker of the application, for the block."""
+        worker = WorkerProcess(self.folder, self.folder / "worker.log")
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
 
     def arguments(self, *more: str) -> list[str]:
         """The command line of the job."""

@@ -17,7 +17,6 @@ from ringfaust.protocol.records import Role
 from ringfaust.spark.ring import move
 from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.process import WorkerProcess
 from tests.spark.ring_harness import RINGS, RingHarness, lines, until
 from tests.spark.shared_session import run, run_command
 
@@ -145,12 +144,8 @@ def test_a_topic_that_was_created_again_is_refused(
     # What it says can be carried out.
     folders = ["--config", str(tmp_path), "--checkpoint", str(tmp_path / "checkpoint")]
     run(spark, "spark", "move-to-worker", *folders)
-    worker = WorkerProcess(tmp_path, tmp_path / "worker.log")
-    worker.start()
-    try:
+    with harness.worker() as worker:
         until(lambda: added(harness) == 7 * RINGS, worker)
-    finally:
-        worker.stop()
     gaps = [line for _, line in lines(harness.read(Role.EVENTS)) if line["event"] == "gap"]
     assert {gap["cause"] for gap in gaps} == {"recreated"}
 
