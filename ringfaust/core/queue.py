@@ -12,15 +12,7 @@ from typing import NamedTuple
 from ringfaust.core import limits
 from ringfaust.core.address import row_bytes
 from ringfaust.core.create import create
-from ringfaust.core.model import (
-    WINDOW,
-    Consumer,
-    Counts,
-    Group,
-    Message,
-    time_of,
-    timed_key,
-)
+from ringfaust.core.model import WINDOW, Consumer, Counts, Group, Message, time_of, timed_key
 from ringfaust.core.policy import POLICIES
 from ringfaust.core.scan import NOWHERE, Scan
 from ringfaust.core.selector import Selector, compile_selector

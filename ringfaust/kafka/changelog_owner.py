@@ -50,8 +50,7 @@ async def changelog_ends(
         for tp in tps:
             consumer.assign([tp])
             last = await last_record(consumer, tp, begins[tp], ends[tp])
-            is_owner = last is not None and last.key == OWNER_KEY
-            job = read_owner(last.value) if last is not None and is_owner else None
+            job = read_owner(last.value) if last is not None and last.key == OWNER_KEY else None
             while job is None and last is not None and last.key == OWNER_KEY:
                 # A job has given the rings back: what a worker wrote before it is there again.
                 last = await last_record(consumer, tp, begins[tp], last.offset)

@@ -54,10 +54,13 @@ def _schema(title: str, adapter: TypeAdapter[Any]) -> Schema:
 # --- replies --------------------------------------------------------------------------------------
 
 
-class Timeout(TypedDict):
+class _Closed(TypedDict):
+    __pydantic_config__ = _CLOSED  # type: ignore[misc]
+
+
+class Timeout(_Closed):
     """Answer to attach, subscribe and heartbeat."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     consumer_timeout_ms: _Ms
 
 
@@ -70,10 +73,9 @@ Counts.__doc__ = (
 Counts.__pydantic_config__ = _CLOSED  # type: ignore[attr-defined]
 
 
-class Consumer(TypedDict):
+class Consumer(_Closed):
     """A consumer of a queue."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     consumer: str
     active: bool
     priority: int
@@ -87,10 +89,9 @@ class Consumer(TypedDict):
     silent_ms: _Ms
 
 
-class Listing(TypedDict):
+class Listing(_Closed):
     """Answer to list."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     ready: list[str]
     delivering: dict[str, list[str]]
     scheduled: list[str]
@@ -109,10 +110,9 @@ class Listing(TypedDict):
     next: str | None
 
 
-class Summary(TypedDict):
+class Summary(_Closed):
     """A queue in the answer to list_queues."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     queue: str
     address: str
     counts: Counts
@@ -121,27 +121,24 @@ class Summary(TypedDict):
     consumers: _Count
 
 
-class Queues(TypedDict):
+class Queues(_Closed):
     """Answer to list_queues."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     queues: list[Summary]
     next: str | None
 
 
-class Bytes(TypedDict):
+class Bytes(_Closed):
     """The beginning of a key, a body or a header: as text, or base64 if it is no UTF-8."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     text: NotRequired[str]
     base64: NotRequired[str]
     bytes: _Count
 
 
-class BrowsedMessage(TypedDict):
+class BrowsedMessage(_Closed):
     """A message in the answer to browse."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     id: str
     sequence: _Count
     priority: int
@@ -163,18 +160,16 @@ class BrowsedMessage(TypedDict):
     xid: NotRequired[str]
 
 
-class Browsed(TypedDict):
+class Browsed(_Closed):
     """Answer to browse."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     messages: list[BrowsedMessage]
     next: str | None
 
 
-class Xid(TypedDict):
+class Xid(_Closed):
     """An undecided distributed transaction."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     name: str
     prepared: bool
     operations: _Count
@@ -182,18 +177,16 @@ class Xid(TypedDict):
     timeout_ms: _Count
 
 
-class Xids(TypedDict):
+class Xids(_Closed):
     """Answer to list_xids."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     xids: list[Xid]
     next: str | None
 
 
-class Shown(TypedDict):
+class Shown(_Closed):
     """Answer to show_configuration."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     revision: _Count
     document: dict[str, Any] | None
     who: NotRequired[str]
@@ -201,27 +194,24 @@ class Shown(TypedDict):
     applied_ms: NotRequired[_Ms]
 
 
-class Done(TypedDict):
+class Done(_Closed):
     """The command was carried out."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     v: Literal[1]
     ok: Literal[True]
 
 
-class Answered(TypedDict):
+class Answered(_Closed):
     """The command was carried out, and has an answer."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     v: Literal[1]
     ok: Literal[True]
     answer: Timeout | Listing | Queues | Browsed | Xids | Shown
 
 
-class Refused(TypedDict):
+class Refused(_Closed):
     """The command, or a send, was refused (R103, R62)."""
 
-    __pydantic_config__ = _CLOSED  # type: ignore[misc]
     v: Literal[1]
     ok: Literal[False]
     reason: Refusal

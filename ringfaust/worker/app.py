@@ -67,11 +67,7 @@ from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
 from ringfaust.worker.partition.input_positions import read_bounds
 from ringfaust.worker.partition.orders import open_orders
 from ringfaust.worker.partition.work import PartitionWork
-from ringfaust.worker.store.changelog import (
-    OwnedByJob,
-    changelog_consumer,
-    standby_consumer,
-)
+from ringfaust.worker.store.changelog import OwnedByJob, changelog_consumer, standby_consumer
 from ringfaust.worker.store.data_dir import locked_data_dir, worker_identity
 from ringfaust.worker.store.moved import refuse_moved_state
 from ringfaust.worker.store.rocks import open_rocks_store
@@ -410,8 +406,6 @@ def run(
         queues, first = used.queues, used.first
         if errors := [each for each in problems if each.severity == "error"]:
             raise WrongTopics(errors)
-        if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
-            asyncio.run(_refuse_owned(worker))
         asyncio.run(_check_others(worker, queues, fingerprint(worker, first)))
         is_clock_checked = worker.clock == "wall" and _check_clock(worker)
         # Not before: a worker that refuses to start prints its reason, and no log of the client's.
@@ -431,16 +425,13 @@ def run(
 
 
 async def _check_others(worker: WorkerConfig, queues: QueuesConfig, mine: str) -> None:
-    """Refuse to run beside workers with other settings, or on another cluster's state."""
+    """Refuse to run beside workers with other settings, or on the state of others (ADR 53)."""
+    if queues.split_routes(worker.partitions)[1]:  # their tasks do not look at the rings
+        changelog = worker.topic(Role.CHANGELOG)
+        for end in await changelog_ends(worker.client_options(), changelog, worker.partitions):
+            if end.job:
+                raise OwnedByJob(worker.application, end.job)
     await asyncio.gather(check_group(worker, mine), refuse_moved_state(worker, queues))
-
-
-async def _refuse_owned(worker: WorkerConfig) -> None:
-    """Raise `OwnedByJob` if a ring job has the rings of some partition (ADR 53)."""
-    changelog = worker.topic(Role.CHANGELOG)
-    for end in await changelog_ends(worker.client_options(), changelog, worker.partitions):
-        if end.job:
-            raise OwnedByJob(worker.application, end.job)
 
 
 def log_start(worker: WorkerConfig) -> None:

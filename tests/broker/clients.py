@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from ringfaust.client import Admin
+from ringfaust.kafka.admin import connected_admin
+from ringfaust.kafka.reader import read_whole
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.scenario.faust import remove_members
-from tests.chaos.harness import Application, Worker
+from tests.chaos.harness import Application, Worker, until
 from tests.chaos.verdict import wait_until_read
 
 DEADLINE_S = 60
@@ -82,11 +85,10 @@ class Client:
 
 @asynccontextmanager
 async def client_of(app: Application) -> AsyncIterator[Client]:
-    replies = AIOKafkaConsumer(
-        app.topic("replies"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    )  # fmt: skip
-    async with AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=2) as producer, replies:
+    async with (
+        AIOKafkaProducer(bootstrap_servers=app.servers, linger_ms=2) as producer,
+        reader_of(app, "replies") as replies,
+    ):
         yield Client(app, producer, replies)
 
 
@@ -100,10 +102,46 @@ async def all_came_once(app: Application, client: Client, *queues: str) -> None:
     await balanced(app, client, *queues)
 
 
+def admin_of(app: Application) -> Admin:
+    return Admin(bootstrap_servers=app.servers, application=app.worker_config.application)
+
+
+def reader_of(app: Application, role: str) -> AIOKafkaConsumer:
+    """A consumer of one of its topics from the beginning, not started."""
+    return AIOKafkaConsumer(
+        app.topic(role), bootstrap_servers=app.servers, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+
+
+async def records_of(app: Application, role: str) -> list[Any]:
+    """All records of one of its topics, in order within each partition."""
+    found: list[Any] = []
+    await read_whole({"bootstrap_servers": app.servers}, [app.topic(role)], found.extend)
+    return found
+
+
+async def delete_topics(app: Application, *topics: str) -> None:
+    """Delete topics, and wait until they are gone."""
+    async with (
+        connected_admin({"bootstrap_servers": app.servers}) as admin,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await admin.delete_topics(list(topics))
+        while {*topics} & {*await admin.list_topics()}:
+            await asyncio.sleep(0.05)
+
+
+async def delete_group(app: Application) -> None:
+    """Delete the group of its workers, which have stopped, and with it the group's offsets."""
+    async with connected_admin({"bootstrap_servers": app.servers}) as admin:
+        done = await admin._send_request(DeleteGroupsRequest([app.worker_config.application]))
+    assert [code for _, code in done.results] == [0]
+
+
 async def queues_of(app: Application) -> list[str]:
     """The names of all queues that its workers have."""
-    name = app.worker_config.application
-    async with Admin(bootstrap_servers=app.servers, application=name) as admin:
+    async with admin_of(app) as admin:
         return [each.queue for each in await admin.queues()]
 
 
@@ -114,10 +152,9 @@ async def balanced(app: Application, client: Client, *queues: str) -> None:
     assert proof.balanced, proof.problems()
 
 
-@contextmanager
 def application(
     broker: EmbeddedBroker, tmp_path: Path, queues: dict[str, Any], **more: Any
-) -> Iterator[Application]:
+) -> Application:
     """Two topics read directly, with the queue in header `to`, and one for redriven messages."""
     routes = [
         {"topic": f"{name}-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
@@ -126,14 +163,17 @@ def application(
     again = {"topic": f"again-{tmp_path.name}", "queue": "{header:ringfaust-queue}", "hop": "never"}
     routes.append(again)
     written = {"routes": routes, "queues": queues, **more}
-    app = Application(
+    return Application(
         tmp_path / "app", broker.bootstrap_servers, written, partitions=1, session_timeout_ms=6_000
     )
-    app.create_topics()
-    try:
-        yield app
-    finally:
-        app.end()
+
+
+async def two_workers(app: Application) -> list[Worker]:
+    """Start two workers, and wait until they have connected."""
+    workers = [app.new_worker(), app.new_worker()]
+    for worker in workers:
+        await until(worker.has_connected, 60, f"{worker.name} runs")
+    return workers
 
 
 async def lose_disk(app: Application, worker: Worker) -> None:
@@ -148,7 +188,11 @@ async def lose_disk(app: Application, worker: Worker) -> None:
 
 
 async def run(
-    app: Application, *arguments: str, expect: int = 0, in_a_process: bool = False
+    app: Application,
+    *arguments: str,
+    expect: int = 0,
+    in_a_process: bool = False,
+    seconds: float = 60,
 ) -> str:
     """Run a command with the application's files. Returns what it prints.
 
@@ -157,11 +201,13 @@ async def run(
         arguments: of the command.
         expect: its exit status.
         in_a_process: of its own, which costs a second. A worker needs one.
+        seconds: how long that process may run.
     """
+    given: list[str | Path] = [*arguments, "--config", app.config_dir]
     if in_a_process:
-        done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir)
+        done = await asyncio.to_thread(app.run, *given, seconds=seconds)
     else:
-        done = await asyncio.to_thread(app.run_inside, *arguments, "--config", app.config_dir)
+        done = await asyncio.to_thread(app.run_inside, *given)
     logs = "\n".join(worker.log_text()[-1_000:] for worker in app.workers)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert "Traceback" not in done.stderr

@@ -10,6 +10,13 @@ import pytest
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import application
 from tests.chaos.harness import Application
+from tests.chaos.load import TOPIC
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> str:
+    """For the load of one test."""
+    return f"{TOPIC}-{tmp_path.name}"
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import NewPartitions
 
-from ringfaust.client import Admin, RingConsumer
-from ringfaust.kafka.reader import read_whole
+from ringfaust.client import RingConsumer
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.lifecycle import WITHOUT_STEP
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import run
-from tests.chaos.harness import Application, Worker, until
-from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
+from tests.broker.clients import admin_of, records_of, run, two_workers
+from tests.chaos.harness import Application, until
+from tests.chaos.load import LONGEST_MS, QUEUES, Load
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
 pytestmark = pytest.mark.kafka
@@ -34,38 +34,19 @@ def content(topic: str, ring_size: int, **more: Mapping[str, Any]) -> dict[str, 
 
 
 @pytest.fixture
-def topic(tmp_path: Path) -> str:
-    return f"{TOPIC}-{tmp_path.name}"
-
-
-@pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path, topic: str) -> Iterator[Application]:
     servers = broker.bootstrap_servers
-    app = Application(tmp_path / "app", servers, content(topic, 50), partitions=PARTITIONS)
-    app.create_topics()
-    try:
+    with Application(tmp_path / "app", servers, content(topic, 50), partitions=PARTITIONS) as app:
         yield app
-    finally:
-        app.end()
-
-
-async def two_workers(app: Application) -> list[Worker]:
-    workers = [app.new_worker(), app.new_worker()]
-    for worker in workers:
-        await until(worker.has_connected, 60, f"{worker.name} runs")
-    return workers
 
 
 async def events(app: Application) -> list[tuple[int, dict[str, Any]]]:
     """(partition, line) of the events topic, in order within each partition."""
-    lines: list[tuple[int, dict[str, Any]]] = []
-
-    def take(records: Any) -> None:
-        for each in records:
-            lines.extend((each.partition, json.loads(line)) for line in each.value.split(b"\n"))
-
-    await read_whole({"bootstrap_servers": app.servers}, [app.topic("events")], take)
-    return lines
+    return [
+        (each.partition, json.loads(line))
+        for each in await records_of(app, "events")
+        for line in each.value.split(b"\n")
+    ]
 
 
 @pytest.mark.slow
@@ -95,9 +76,7 @@ async def test_two_workers_take_it_up_under_load_and_nothing_is_lost(
     assert "differs from revision 1, which ann applied" in one.log_text()
     settled = load.settled
     await until(lambda: load.settled > settled + 100, 60, "consumers settle")
-    async with Admin(
-        bootstrap_servers=app.servers, application=app.worker_config.application
-    ) as admin:
+    async with admin_of(app) as admin:
         used = await admin.configuration()
         assert [each.revision for each in used.values()] == [1] * PARTITIONS
         assert {each.settings["ring_size"] for each in await admin.homes("ring.device-1")} == {20}
@@ -151,10 +130,7 @@ async def test_a_topic_that_begins_to_take_the_hop_waits_until_the_workers_are_s
     more = content(topic, 50, late={})
     app.write("queues.yaml", more)
     await run(app, "apply", "--yes", in_a_process=True)
-    app.write(
-        "queues.yaml",
-        {**more, "routes": [{**more["routes"][0], "hop": "always"}]},
-    )
+    app.write("queues.yaml", {**more, "routes": [{**more["routes"][0], "hop": "always"}]})
     assert "stop all workers, or the ring job, then apply" in await run(app, "diff", expect=1)
     refused = await run(app, "apply", "--yes", expect=2)
     assert f"records of {topic} would take the hop from now on" in refused
@@ -167,9 +143,7 @@ async def test_a_topic_that_begins_to_take_the_hop_waits_until_the_workers_are_s
     await until(app.workers[-1].has_connected, 60, "it runs")
     assert "differs from revision 2" in app.workers[-1].log_text()
     assert '"hop": "always"' in await run(app, "history", "--json")
-    async with Admin(
-        bootstrap_servers=app.servers, application=app.worker_config.application
-    ) as admin:
+    async with admin_of(app) as admin:
         for each in (await admin.configuration()).values():
             assert each.revision == 2
     assert yaml.safe_load((app.config_dir / "queues.yaml").read_text()) == more
@@ -188,13 +162,11 @@ async def test_partitions_that_are_added_begin_with_what_was_applied_last(
     app.write("queues.yaml", by_hop)
     await run(app, "apply", "--yes", in_a_process=True)
     assert await app.stop(worker) == []
-    admin, prefix = AIOKafkaAdminClient(bootstrap_servers=app.servers), app.topic("")
-    await admin.start()
-    ours = [each for each in await admin.list_topics() if each.startswith(prefix)]
-    await admin.create_partitions(
-        {each: NewPartitions(6) for each in ours if each != app.topic("configuration")}
-    )
-    await admin.close()
+    async with connected_admin({"bootstrap_servers": app.servers}) as admin:
+        ours = [each for each in await admin.list_topics() if each.startswith(app.topic(""))]
+        await admin.create_partitions(
+            {each: NewPartitions(6) for each in ours if each != app.topic("configuration")}
+        )
     settings = yaml.safe_load((app.config_dir / "worker.yaml").read_text())
     app.write("worker.yaml", {**settings, "partitions": 6})
     worker.start()
@@ -204,7 +176,7 @@ async def test_partitions_that_are_added_begin_with_what_was_applied_last(
     where = {"bootstrap_servers": app.servers, "application": app.worker_config.application}
     async with (
         asyncio.timeout(60),
-        Admin(**where) as operator,
+        admin_of(app) as operator,
         RingConsumer(f"ring.{key}", credit=1, **where) as consumer,
     ):
         message = await anext(aiter(consumer))

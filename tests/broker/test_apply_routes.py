@@ -8,19 +8,21 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from ringfaust.client import Admin
 from ringfaust.config import load as load_config
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.chaos.harness import Application, Worker, until
+from tests.broker import clients
+from tests.broker.clients import admin_of, two_workers
+from tests.chaos.harness import Application, until
 from tests.chaos.load import KEYS as RINGS
-from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
+from tests.chaos.load import LONGEST_MS, QUEUES, Load
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
 pytestmark = pytest.mark.kafka
@@ -28,24 +30,15 @@ pytestmark = pytest.mark.kafka
 PARTITIONS = 4
 PULSE_S = 0.05
 KEYS = [f"k{number}" for number in range(16)]
-
-
-@pytest.fixture
-def topic(tmp_path: Path) -> str:
-    return f"{TOPIC}-{tmp_path.name}"
+run = partial(clients.run, in_a_process=True, seconds=240)
 
 
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path, topic: str) -> Iterator[Application]:
     content = queues({topic: "ring.{key}"})
-    app = Application(
-        tmp_path / "app", broker.bootstrap_servers, content, partitions=PARTITIONS
-    )  # fmt: skip
-    app.create_topics()
-    try:
+    servers = broker.bootstrap_servers
+    with Application(tmp_path / "app", servers, content, partitions=PARTITIONS) as app:
         yield app
-    finally:
-        app.end()
 
 
 def queues(routes: dict[str, str]) -> dict[str, Any]:
@@ -55,26 +48,10 @@ def queues(routes: dict[str, str]) -> dict[str, Any]:
     return {"routes": found, "queues": declared}
 
 
-async def run(app: Application, *arguments: str, expect: int = 0) -> str:
-    """Run a command with the application's files. Returns what it prints."""
-    done = await asyncio.to_thread(app.run, *arguments, "--config", app.config_dir, seconds=240)
-    logs = "\n".join(worker.log_text()[-2_000:] for worker in app.workers)
-    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}\n{logs}"
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
-
-
 async def apply(app: Application, routes: dict[str, str], *, expect: int = 0) -> str:
     """Put routes into effect. Returns what that prints."""
     app.write("queues.yaml", queues(routes))
     return await run(app, "apply", "--yes", "--by", "ann", expect=expect)
-
-
-async def two_workers(app: Application) -> list[Worker]:
-    workers = [app.new_worker(), app.new_worker()]
-    for worker in workers:
-        await until(worker.has_connected, 60, f"{worker.name} runs")
-    return workers
 
 
 async def send(app: Application, topic: str, values: Sequence[str]) -> None:
@@ -84,14 +61,10 @@ async def send(app: Application, topic: str, values: Sequence[str]) -> None:
             await producer.send_and_wait(topic, value.encode(), value.encode())
 
 
-def admin(app: Application) -> Admin:
-    return Admin(bootstrap_servers=app.servers, application=app.worker_config.application)
-
-
 async def added(app: Application, *patterns: str) -> dict[str, int]:
     """How many messages the queues have received."""
     found: Counter[str] = Counter()
-    async with admin(app) as each:
+    async with admin_of(app) as each:
         for pattern in patterns:
             for queue in await each.queues(pattern):
                 found[queue.queue] += queue.counts["added"]
@@ -132,9 +105,7 @@ async def silences(app: Application, topic: str) -> AsyncIterator[dict[int, floa
     async with (
         AIOKafkaProducer(bootstrap_servers=app.servers) as producer,
         AIOKafkaConsumer(
-            app.topic("events"),
-            bootstrap_servers=app.servers,
-            isolation_level="read_committed",
+            app.topic("events"), bootstrap_servers=app.servers, isolation_level="read_committed"
         ) as consumer,
     ):
         running = [asyncio.ensure_future(work) for work in (pulse(producer), watch(consumer))]
@@ -200,12 +171,12 @@ async def test_two_workers_take_routes_up_under_load_and_nothing_is_lost(
     await load.stop()
     app.queues_config = load_config(app.config_dir)[1]
     await wait_until_read(app, 60)
-    async with admin(app) as operator:  # the judge counts what has left these queues
+    async with admin_of(app) as operator:  # the judge counts what has left these queues
         for name in keyed_and_named(4):
             await operator.purge(name)
     await asyncio.sleep(LONGEST_MS / 1000 + 0.5)  # every delay and time to live has passed
     assert await judge_topics(app) == []
-    async with admin(app) as operator:
+    async with admin_of(app) as operator:
         used = await operator.configuration()
         assert {found.revision for found in used.values()} == {3}
     faults = [fault for worker in (two, three) for fault in await app.stop(worker)]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.testing.broker import BrokerFailed, EmbeddedBroker
 
 pytestmark = pytest.mark.kafka
@@ -43,12 +44,8 @@ def wait_until_gone(pid: int, seconds: float = 10) -> None:
 
 
 async def create(servers: str, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await admin.start()
-    try:
+    async with connected_admin({"bootstrap_servers": servers}) as admin:
         await admin.create_topics([NewTopic(topic, 1, 1)])
-    finally:
-        await admin.close()
 
 
 async def produce(servers: str, topic: str, *values: bytes, **settings: object) -> None:
@@ -75,17 +72,13 @@ async def test_records_survive_a_restart(broker: EmbeddedBroker) -> None:
 
 
 async def test_topics_are_not_created_automatically(broker: EmbeddedBroker) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    try:
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
         (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")])
         settings = {entry[0]: entry[1] for entry in answer.resources[0][4]}
         assert settings["num.partitions"] == "3"
         assert settings["auto.create.topics.enable"] == "false"
         await admin.describe_topics(["never-created"])
         assert "never-created" not in await admin.list_topics()
-    finally:
-        await admin.close()
 
 
 async def test_transactions_and_records_of_three_megabytes_work(broker: EmbeddedBroker) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, application, client_of
+from tests.broker.clients import Client, client_of
 from tests.broker.test_heard import first_event
 from tests.chaos.harness import Application, Machine, until
 
@@ -17,17 +15,12 @@ pytestmark = pytest.mark.kafka
 
 FIFTY_MINUTES_MS = 3_000_000
 DEADLINE_S = 60
+QUEUES = {"q": {}}
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "shims")
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, {"q": {}}) as app:
-        yield app
 
 
 async def send(client: Client, app: Application, message: str, **fields: int) -> None:

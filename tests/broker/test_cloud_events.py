@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import all_came_once, client_of, some
+from tests.broker.clients import all_came_once, client_of, reader_of, some
 from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
@@ -17,10 +16,7 @@ pytestmark = pytest.mark.kafka
 async def records(app: Application, role: str, count: int) -> list[dict[str, str]]:
     """The headers of the first records of a topic."""
     found: list[dict[str, str]] = []
-    async with AIOKafkaConsumer(
-        app.topic(role), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    ) as consumer:  # fmt: skip
+    async with reader_of(app, role) as consumer:
         while len(found) < count:
             record = await consumer.getone()
             found.append({name: value.decode() for name, value in record.headers})
@@ -38,12 +34,10 @@ async def test_evicted_and_dead_records_are_cloud_events(
         ],
         "queues": {"q": {"ring_size": 2}},
     }
-    app = Application(
+    with Application(
         tmp_path / "app", broker.bootstrap_servers, queues, partitions=1, cloud_events=True
-    )
-    app.create_topics()
-    app.new_worker()
-    try:
+    ) as app:
+        app.new_worker()
         async with client_of(app) as client:
             await client.send(direct, some("a", 3), "q")
             await client.until_ready("q", "a1", "a2")
@@ -51,8 +45,6 @@ async def test_evicted_and_dead_records_are_cloud_events(
             (evicted,) = await records(app, "evicted", 1)
             (dead,) = await records(app, "dead", 1)
             await all_came_once(app, client, "q")
-    finally:
-        app.end()
     source = f"/ringfaust/{app.worker_config.application}"
     assert evicted["ce_type"] == "ringfaust.evicted"
     assert (evicted["ce_id"], evicted["ce_source"]) == (f"{direct}/0/0/1", f"{source}/q")

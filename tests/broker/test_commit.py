@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 from aiokafka.producer.sender import SendProduceReqHandler
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.names import second_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
@@ -42,18 +43,20 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 async def new_topics(broker: EmbeddedBroker, **max_bytes: int) -> dict[str, str]:
     """Topics of one partition by role, each with a maximum message size."""
     names = {role: f"commit-{role}-{uuid.uuid4().hex[:8]}" for role in max_bytes}
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    try:
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
         await admin.create_topics(
             [
                 NewTopic(names[role], 1, 1, topic_configs={"max.message.bytes": str(most)})
                 for role, most in max_bytes.items()
             ]
         )
-    finally:
-        await admin.close()
     return names
+
+
+def new_producer(servers: str, names: dict[str, str], **options: Any) -> TransactionalProducer:
+    """One that writes to these topics, with the changelog's name as its own; not started."""
+    client, name = {"bootstrap_servers": servers}, names["changelog"]
+    return TransactionalProducer(name, 0, names, client, name, **options)
 
 
 async def read_all(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
@@ -102,15 +105,14 @@ async def test_a_refused_batch_aborts_the_whole_transaction(
     broker: EmbeddedBroker, offset: int | None
 ) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20, dispatched=1_000)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    producer = new_producer(broker.bootstrap_servers, names)
     await producer.start()
     outputs = packed(producer, evicted=b"small", dispatched=b"too large" * 1_000)
     with pytest.raises(KafkaError):
         await producer.commit(outputs, [(b"row", b"1")], input_offsets(names, offset))
     await producer.stop()
 
-    again = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    again = new_producer(broker.bootstrap_servers, names)
     await again.start()  # aborts the transaction that the other left open
     try:
         assert await read_all(broker, names["evicted"]) == []
@@ -129,11 +131,7 @@ async def test_a_fenced_producer_raises_producer_fenced(
     broker: EmbeddedBroker, between: bool, offset: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    zombie, owner = (
-        TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
-        for _ in "ab"
-    )
+    zombie, owner = (new_producer(broker.bootstrap_servers, names) for _ in "ab")
     await zombie.start()
     await zombie.commit(packed(zombie, evicted=b"x"), [(b"row", b"1")], {names["evicted"]: 1})
     await owner.start()
@@ -194,9 +192,7 @@ async def commit_and_begin_next(
 async def started(broker: EmbeddedBroker) -> tuple[TransactionalProducer, dict[str, str]]:
     """A producer with topics of its own, and their names."""
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    name = names["changelog"]
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    producer = TransactionalProducer(name, 0, names, client, name)
+    producer = new_producer(broker.bootstrap_servers, names)
     await producer.start()
     return producer, names
 
@@ -245,11 +241,8 @@ async def test_a_transaction_that_was_begun_and_not_used_is_ended(
 async def test_a_transaction_that_was_begun_early_is_fenced_with_its_producer(
     broker: EmbeddedBroker,
 ) -> None:
-    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    name = names["changelog"]
-    zombie, owner = (TransactionalProducer(name, 0, names, client, name) for _ in "ab")
-    await zombie.start()
+    zombie, names = await started(broker)
+    owner = new_producer(broker.bootstrap_servers, names)
     await commit_and_begin_next(zombie, b"1")
     await owner.start()
     with pytest.raises(ProducerFenced):
@@ -258,7 +251,7 @@ async def test_a_transaction_that_was_begun_early_is_fenced_with_its_producer(
     await owner.commit(packed(owner, evicted=b"2"), [(b"2", b"2")], {})
     await owner.stop()
     assert await read_all(broker, names["evicted"]) == [b"1", b"2"]
-    assert await read_all(broker, name) == [b"1", b"2"]
+    assert await read_all(broker, names["changelog"]) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -294,10 +287,7 @@ async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A KafkaError would reopen the partition every second, forever."""
-    names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
-    await producer.start()
+    producer, names = await started(broker)
 
     def broken(self: SendProduceReqHandler) -> None:
         raise struct.error("int too large to convert")
@@ -314,9 +304,7 @@ async def test_an_error_of_the_senders_own_code_comes_out_as_it_is(
 async def test_many_rows_are_committed_without_being_collected(broker: EmbeddedBroker) -> None:
     """A move writes all rows of a partition; of 3 MB, at most two batches are held."""
     names = await new_topics(broker, changelog=1 << 21, evicted=1 << 20)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    name = names["changelog"]
-    producer = TransactionalProducer(name, 0, names, client, name, timeout_ms=120_000)
+    producer = new_producer(broker.bootstrap_servers, names, timeout_ms=120_000)
     await producer.start()
     created = []
     new_batches = producer.new_batches
@@ -335,9 +323,9 @@ async def test_many_rows_are_committed_without_being_collected(broker: EmbeddedB
 
     await producer.commit_rows(rows(), lambda: positions)
     await producer.stop()
-    assert [value[:3] for value in await read_all(broker, name)] == [
-        b"%03d" % n for n in range(300)
-    ]
+    written = [value[:3] for value in await read_all(broker, names["changelog"])]
+    assert written == [b"%03d" % n for n in range(300)]
     assert max(len(each.batches) for each in created) == 2
-    (committed,) = (await group_offsets(client, name, [(names["evicted"], 0)])).values()
+    client, evicted = {"bootstrap_servers": broker.bootstrap_servers}, (names["evicted"], 0)
+    (committed,) = (await group_offsets(client, names["changelog"], [evicted])).values()
     assert committed.offset == 7

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.protocol.admin import DeleteGroupsRequest
-from aiokafka.structs import ConsumerRecord
+from aiokafka import AIOKafkaProducer
 
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import delete_group, delete_topics, records_of
 from tests.chaos.harness import Application, Worker, environment, until
 from tests.chaos.verdict import wait_until_read
 
@@ -37,12 +35,11 @@ def queues(topic: str) -> dict[str, Any]:
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     """An application with its topics, and no worker yet."""
-    application = Application(
-        tmp_path / "app", broker.bootstrap_servers, queues(f"in-{tmp_path.name}"), partitions=1
-    )
-    application.create_topics()
-    yield application
-    application.end()
+    topic = f"in-{tmp_path.name}"
+    with Application(
+        tmp_path / "app", broker.bootstrap_servers, queues(topic), partitions=1
+    ) as app:  # fmt: skip
+        yield app
 
 
 def refused(app: Application, servers: str | None = None) -> str:
@@ -135,30 +132,10 @@ class Client:
         )
         return f"{sent.topic}/{sent.partition}/{sent.offset}"
 
-    async def read(self, role: str) -> list[ConsumerRecord[bytes, bytes]]:
-        """All records of a ringfaust topic."""
-        consumer = AIOKafkaConsumer(
-            self.app.topic(role),
-            bootstrap_servers=self.app.servers,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-        )
-        await consumer.start()
-        records = []
-        try:
-            tps = consumer.assignment()
-            ends = await consumer.end_offsets(tps)
-            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
-                for fetched in (await consumer.getmany(timeout_ms=100)).values():
-                    records += fetched
-        finally:
-            await consumer.stop()
-        return records
-
     async def dead(self) -> dict[str, dict[str, str]]:
         """The headers of each dead record, by source."""
         found = {}
-        for record in await self.read("dead"):
+        for record in await records_of(self.app, "dead"):
             headers = {name: (raw or b"").decode(errors="replace") for name, raw in record.headers}
             found[headers[h.SOURCE]] = headers
         return found
@@ -169,7 +146,7 @@ class Client:
         reply = f"reply-{time.monotonic_ns()}"
         await self.control(json.dumps({**fields, "reply": reply}).encode())
         await wait_until_read(self.app, 30)
-        found = [r for r in await self.read("replies") if r.key == reply.encode()]
+        found = [r for r in await records_of(self.app, "replies") if r.key == reply.encode()]
         assert len(found) == 1
         return dict(json.loads(found[0].value or b""))
 
@@ -238,10 +215,10 @@ def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 def own_app(own_broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     """An application on a broker that may be stopped."""
     topic = f"in-{tmp_path.name}"
-    app = Application(tmp_path / "app", own_broker.bootstrap_servers, queues(topic), partitions=1)
-    app.create_topics()
-    yield app
-    app.end()
+    with Application(
+        tmp_path / "app", own_broker.bootstrap_servers, queues(topic), partitions=1
+    ) as app:
+        yield app
 
 
 async def test_a_worker_survives_10_s_without_a_broker_and_stops_without_one(
@@ -274,16 +251,8 @@ async def test_a_worker_survives_10_s_without_a_broker_and_stops_without_one(
 # --- what somebody deletes -----------------------------------------------------------------------
 
 
-async def delete_topic(app: Application, name: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    try:
-        await admin.delete_topics([name])
-        async with asyncio.timeout(60):
-            while name in await admin.list_topics():
-                await asyncio.sleep(0.05)
-    finally:
-        await admin.close()
+async def create_again(app: Application, name: str) -> None:
+    await delete_topics(app, name)
     app.create_topics()
 
 
@@ -317,7 +286,7 @@ async def test_a_changelog_that_is_created_again_while_a_worker_runs_loses_nothi
         for _ in range(3):
             await client.send(b"before")
         await wait_until_read(app, 30)
-        await delete_topic(app, app.topic("changelog"))
+        await create_again(app, app.topic("changelog"))
         await client.send(b"after")
         logs = [await stopped(worker)]
     for _ in range(2):  # the first start changes nothing that the second looks at
@@ -336,11 +305,7 @@ async def test_a_changelog_that_is_created_again_while_a_worker_runs_loses_nothi
 
 async def test_lost_group_offsets_change_nothing(app: Application) -> None:
     await work_and_stop(app)
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    done = await admin._send_request(DeleteGroupsRequest([app.worker_config.application]))
-    assert done.results[0][1] == 0
-    await admin.close()
+    await delete_group(app)
     worker = app.workers[0]
     worker.start()
     async with Client(app) as client:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.clients import (
-    DEADLINE_S,
-    all_came_once,
-    client_of,
-    lose_disk,
-    queues_of,
-    some,
-)
+from tests.broker.clients import DEADLINE_S, all_came_once, client_of, lose_disk, queues_of, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka

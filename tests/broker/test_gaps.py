@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +14,23 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import TopicAlreadyExistsError
 
-from ringfaust.kafka.reader import read_whole
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, application, balanced, client_of, some
+from tests.broker.clients import Client, application, balanced, client_of, records_of, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
 
-RING = {"q": {"ring_size": -1}}
+QUEUES = {"q": {"ring_size": -1}}
 
 
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, RING) as app:
-        yield app
-
-
-@asynccontextmanager
-async def admin_of(app: Application) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    try:
-        yield admin
-    finally:
-        await admin.close()
+def connected(app: Application) -> AbstractAsyncContextManager[AIOKafkaAdminClient]:
+    return connected_admin({"bootstrap_servers": app.servers})
 
 
 async def recreate(app: Application, topic: str, partitions: int = 1) -> None:
     """Delete a topic, and create it again as soon as the broker lets us."""
-    async with admin_of(app) as admin:
+    async with connected(app) as admin:
         await admin.delete_topics([topic])
         async with asyncio.timeout(20):
             while True:
@@ -54,19 +42,14 @@ async def recreate(app: Application, topic: str, partitions: int = 1) -> None:
 
 
 async def delete_records(app: Application, topic: str, before: int) -> None:
-    async with admin_of(app) as admin:
+    async with connected(app) as admin:
         await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before)})
 
 
 async def gaps(app: Application) -> list[dict[str, Any]]:
     """The `gap` events."""
-    lines: list[dict[str, Any]] = []
-
-    def take(records: Sequence[Any]) -> None:
-        lines.extend(json.loads(line) for r in records for line in r.value.split(b"\n"))
-
-    client = {"bootstrap_servers": app.servers}
-    await read_whole(client, [app.topic("events")], take)
+    records = await records_of(app, "events")
+    lines = [json.loads(line) for each in records for line in each.value.split(b"\n")]
     return [line for line in lines if line["event"] == "gap"]
 
 
@@ -110,7 +93,7 @@ async def test_a_topic_that_is_deleted_for_a_while_stops_nothing_else(app: Appli
     async with client_of(app) as client:
         await send(app, client, some("old", 3))
         await client.until_ready("q", *some("old", 3))
-        async with admin_of(app) as admin:
+        async with connected(app) as admin:
             await admin.delete_topics([topic])
         await until(lambda: "does not exist" in worker.log_text(), 30, "it notices")
         await client.send(side, some("side", 2), "q")
@@ -152,7 +135,7 @@ async def test_records_deleted_while_a_queue_is_paused_are_reported(
 
 
 async def test_a_worker_can_stop_at_a_gap(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    with application(broker, tmp_path, RING) as app:
+    with application(broker, tmp_path, QUEUES) as app:
         settings = {
             "application": app.worker_config.application, "bootstrap_servers": app.servers,
             "partitions": 1, "session_timeout_ms": 6_000, "on_gap": "stop",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import DEADLINE_S, Client, application, client_of
+from tests.broker.clients import DEADLINE_S, Client, application, client_of, reader_of
 from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
@@ -65,11 +65,7 @@ async def attach_both(app: Application, client: Client) -> None:
 
 async def first_event(app: Application, **wanted: object) -> None:
     """Wait for an event with these fields. No event may detach `lively` before."""
-    events = AIOKafkaConsumer(
-        app.topic("events"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    )  # fmt: skip
-    async with events, asyncio.timeout(DEADLINE_S):
+    async with reader_of(app, "events") as events, asyncio.timeout(DEADLINE_S):
         async for record in events:
             for line in (record.value or b"").splitlines():
                 event = json.loads(line)

@@ -7,18 +7,18 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.protocol.admin import DeleteGroupsRequest
+from aiokafka.admin import NewTopic
 
 from ringfaust.config.topics import check_topics
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.names import repartition_transactional_id
 from ringfaust.protocol import headers as h
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import delete_group, reader_of, records_of
 from tests.chaos.harness import Application, Worker, until
 
 pytestmark = pytest.mark.kafka
@@ -51,12 +51,7 @@ class Events:
 
     def __init__(self, app: Application) -> None:
         self.added: list[str] = []
-        self._consumer = AIOKafkaConsumer(
-            app.topic("events"),
-            bootstrap_servers=app.servers,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-        )
+        self._consumer = reader_of(app, "events")
 
     async def __aenter__(self) -> Events:
         await self._consumer.start()
@@ -115,10 +110,8 @@ class Producer:
 
 async def create_topics(app: Application) -> None:
     three, one = app.inputs
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    await admin.create_topics([NewTopic(three, 3, 1), NewTopic(one, 1, 1)])
-    await admin.close()
+    async with connected_admin({"bootstrap_servers": app.servers}) as admin:
+        await admin.create_topics([NewTopic(three, 3, 1), NewTopic(one, 1, 1)])
     app.create_topics()
     found = await check_topics(app.worker_config, app.queues_config)
     assert not [problem for problem in found if problem.severity == "error"]
@@ -154,20 +147,6 @@ async def left_behind(app: Application, worker: Worker) -> int:
         return sum([end - (await consumer.committed(tp) or 0) for tp, end in ends.items()])
 
 
-async def dead_headers(app: Application) -> list[dict[str, Any]]:
-    found = []
-    async with AIOKafkaConsumer(
-        app.topic("dead"), bootstrap_servers=app.servers, isolation_level="read_committed",
-        auto_offset_reset="earliest",
-    ) as reader:  # fmt: skip
-        ends = await reader.end_offsets(reader.assignment())
-        for tp, end in ends.items():
-            while await reader.position(tp) < end:
-                for records in (await reader.getmany(tp, timeout_ms=100)).values():
-                    found += [dict(record.headers) for record in records]
-    return found
-
-
 async def test_each_record_arrives_once_although_a_worker_is_killed(app: Application) -> None:
     await create_topics(app)
     victim, other = app.new_worker(), app.new_worker()
@@ -190,7 +169,8 @@ async def test_each_record_arrives_once_although_a_worker_is_killed(app: Applica
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
 
         assert sorted(events.added) == sorted(producer.sources)
-        (dead,) = await dead_headers(app)
+        (record,) = await records_of(app, "dead")
+        dead = dict(record.headers)
         assert (dead[h.REASON], dead[h.SOURCE]) == (b"undecodable", nonsense.encode())
         proof = await prove(app.worker_config, app.inputs)
         assert proof.balanced, proof.problems()
@@ -251,11 +231,7 @@ async def test_aborted_transactions_leave_no_lag_and_without_offsets_nothing_is_
         await events.read_until(lambda: len(events.added) >= len(producer.sources))
         await leave_no_lag(app)
         assert worker.stop() == 0
-        admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-        await admin.start()
-        done = await admin._send_request(DeleteGroupsRequest([app.worker_config.application]))
-        await admin.close()
-        assert [code for _, code in done.results] == [0]
+        await delete_group(app)
         await producer.burst(20)
         worker.start()
         await events.read_until(lambda: len(events.added) >= len(producer.sources))

@@ -6,15 +6,14 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from ringfaust.testing.broker import EmbeddedBroker, free_port
-from tests.broker.clients import application, client_of
+from ringfaust.testing.broker import free_port
+from tests.broker.clients import client_of
 from tests.chaos.harness import Application
 from tests.console.harness import READ_TOKEN, TOKEN
 from tests.docs.pages import ROOT
@@ -23,6 +22,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="no curl or jq"),
 ]
+QUEUES = {"orders.new": {"ring_size": 3}, "orders.parked": {"ring_size": 100}}
 PAGE = (ROOT / "docs/http-api.md").read_text("utf-8")
 
 
@@ -31,13 +31,6 @@ def examples() -> list[tuple[str, str]]:
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     steps = [each for block in blocks for each in re.split(r"^\$ ", block, flags=re.M) if each]
     return [(command, output) for command, _, output in (each.partition("\n") for each in steps)]
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    queues = {"orders.new": {"ring_size": 3}, "orders.parked": {"ring_size": 100}}
-    with application(broker, tmp_path, queues) as app:
-        yield app
 
 
 async def test_the_examples_of_the_page_work_and_roles_hold(

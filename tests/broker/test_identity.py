@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.store.data_dir import worker_identity
-from tests.broker.clients import application, balanced, client_of, some
+from tests.broker.clients import application, balanced, client_of, delete_topics, some
 from tests.chaos.harness import Application, Worker, until
 
 pytestmark = pytest.mark.kafka
 
-RING = {"q": {"ring_size": -1}}
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, RING) as app:
-        yield app
-
-
-async def delete_topics(app: Application, *topics: str) -> None:
-    """Delete topics, and wait until they are gone."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    try:
-        await admin.delete_topics(list(topics))
-        async with asyncio.timeout(20):
-            while set(topics) & set(await admin.list_topics()):
-                await asyncio.sleep(0.1)
-    finally:
-        await admin.close()
+QUEUES = {"q": {"ring_size": -1}}
 
 
 async def test_a_worker_refuses_the_folder_of_another_application(
@@ -45,7 +25,7 @@ async def test_a_worker_refuses_the_folder_of_another_application(
     """R111. Line 1 of issue 14: the offset of the other application's state happens to fit."""
     folder = tmp_path / "other"
     folder.mkdir()
-    with application(broker, folder, RING) as other:
+    with application(broker, folder, QUEUES) as other:
         first, second = other.new_worker(), app.new_worker()
         async with client_of(other) as client:
             await client.send(other.inputs[0], some("theirs", 5), "q")
@@ -98,18 +78,15 @@ async def test_a_worker_with_a_copy_of_a_data_directory_is_another_worker(app: A
 
 async def two_members(app: Application) -> list[str]:
     """The ids of the group's members once there are two: each begins with a static id."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
     found: list[str] = []
-    try:
-        async with asyncio.timeout(60):
-            while len(found) != 2:
-                name = app.worker_config.application
-                (response,) = await admin.describe_consumer_groups([name])
-                found = [member_id for member_id, *_ in response.groups[0][5]]
-                await asyncio.sleep(0.1)
-    finally:
-        await admin.close()
+    async with (
+        connected_admin({"bootstrap_servers": app.servers}) as admin,
+        asyncio.timeout(60),
+    ):
+        while len(found) != 2:
+            (response,) = await admin.describe_consumer_groups([app.worker_config.application])
+            found = [member_id for member_id, *_ in response.groups[0][5]]
+            await asyncio.sleep(0.1)
     return found
 
 

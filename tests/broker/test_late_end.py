@@ -16,12 +16,12 @@ from ringfaust.client.brokers import KafkaBrokers
 from ringfaust.client.errors import OutcomeUnknown
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 from tests.broker.test_commit import (
     input_offsets,
+    new_producer,
     new_topics,
     packed,
     read_all,
@@ -66,9 +66,7 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
     """R117: today's producer ended twice, and the late request committed half of the next batch."""
     between, servers = proxy
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
-    name = names["changelog"]
-    client = {"bootstrap_servers": servers}
-    first = TransactionalProducer(name, 0, names, client, name)
+    first = new_producer(servers, names)
     await first.start()
     between.lose(END_TXN)
     for _ in range(2):  # the second time nothing is sent
@@ -80,7 +78,7 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
     await first.stop()
     assert list(between.ended.values()) == [1]
 
-    second = TransactionalProducer(name, 0, names, client, name)
+    second = new_producer(servers, names)
     await second.start()
     try:
         await second._writers[0].producer.begin_transaction()
@@ -90,7 +88,7 @@ async def test_a_late_commit_cannot_reach_the_next_transaction_of_a_worker(
         await second._writers[0].producer.abort_transaction()
         await second.commit(packed(second, evicted=b"2"), [(b"row", b"2")], {})
         assert await read_all(broker, names["evicted"]) == [b"2"]
-        assert await read_all(broker, name) == [b"2"]
+        assert await read_all(broker, names["changelog"]) == [b"2"]
         assert set(between.ended.values()) == {1}
     finally:
         await second.stop()
@@ -103,14 +101,13 @@ async def test_a_lost_offset_commit_is_not_repeated_either(
     between, servers = proxy
     names = await new_topics(broker, changelog=1 << 20, evicted=1 << 20)
     name, evicted = names["changelog"], names["evicted"]
-    client = {"bootstrap_servers": servers}
-    first = TransactionalProducer(name, 0, names, client, name)
+    first = new_producer(servers, names)
     await first.start()
     between.lose(TXN_OFFSET_COMMIT)
     with pytest.raises(KafkaError):
         await first.commit(packed(first, evicted=b"1"), [], {evicted: 1})
     await first.stop()
-    second = TransactionalProducer(name, 0, names, client, name)
+    second = new_producer(servers, names)
     await second.start()
     await second.commit(packed(second, evicted=b"2"), [], {evicted: 2})
     await between.deliver()

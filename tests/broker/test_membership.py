@@ -7,8 +7,6 @@ import json
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.status import SIGNS, Sign, read_sign
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import all_came_once, application, client_of, some
+from tests.broker.clients import all_came_once, client_of, some
 from tests.broker.proxy import Proxy
 from tests.chaos.harness import Application, Worker, until
 from tests.chaos.network import COORDINATOR
@@ -28,14 +26,9 @@ pytestmark = pytest.mark.kafka
 FOREVER = 1_000_000
 DEADLINE_S = 60
 MESSAGES = 200
+QUEUES = {"q": {"ring_size": 1_000}}
 EVERY_S = 0.1
 """So many messages, one after the other, take three times as long as a session (6 s)."""
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, {"q": {"ring_size": 1_000}}) as app:
-        yield app
 
 
 def worker_behind(app: Application, servers: str) -> Worker:
@@ -86,21 +79,15 @@ async def test_a_worker_without_its_coordinator_does_not_fence_its_successor(
         await all_came_once(app, client, "q")
 
 
-@contextmanager
 def patient(
     broker: EmbeddedBroker, folder: Path, failover_after_ms: int, **settings: object
-) -> Iterator[Application]:
+) -> Application:
     """An application with sessions so long that only the workers can notice that one is gone."""
     route = {"topic": f"in-{folder.name}", "queue": "q", "hop": "never"}
-    app = Application(
+    return Application(
         folder / "app", broker.bootstrap_servers, {"routes": [route], "queues": {"q": {}}},
         session_timeout_ms=120_000, failover_after_ms=failover_after_ms, **settings,
     )  # fmt: skip
-    app.create_topics()
-    try:
-        yield app
-    finally:
-        app.end()
 
 
 def share(worker: Worker) -> set[int]:
@@ -109,6 +96,10 @@ def share(worker: Worker) -> set[int]:
     return {
         int(number) for number in re.findall(r"partition (\d+)(?:;|$)", found[-1] if found else "")
     }
+
+
+async def until_each_has_one(first: Worker, second: Worker) -> None:
+    await until(lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one")
 
 
 def are_followed(app: Application) -> bool:
@@ -123,9 +114,7 @@ async def test_a_killed_worker_is_replaced_before_its_session_ends(
 ) -> None:
     with patient(broker, tmp_path, failover_after_ms=1_000) as app:
         first, second = app.new_worker(), app.new_worker()
-        await until(
-            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
-        )
+        await until_each_has_one(first, second)
         first.kill()
         await until(lambda: share(second) == {0, 1}, DEADLINE_S, "the other one has both")
         assert "gives no sign of life; removing it from the group" in second.log_text()
@@ -142,9 +131,7 @@ async def test_an_idle_worker_hands_a_partition_over_and_comes_back_unnoticed(
         first = app.new_worker()
         await until(lambda: share(first) == {0, 1}, DEADLINE_S, "it has both")
         second = app.new_worker()
-        await until(
-            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
-        )
+        await until_each_has_one(first, second)
         await until(
             lambda: "handed over (ProducerFenced" in first.log_text(), DEADLINE_S, "it ends"
         )
@@ -188,9 +175,7 @@ async def test_a_worker_that_takes_long_for_one_step_keeps_its_partition(
     (shims / "sitecustomize.py").write_text(_BLOCK)
     with patient(broker, tmp_path, failover_after_ms=1_000) as app:
         first, second = app.new_worker(shims), app.new_worker()
-        await until(
-            lambda: len(share(first)) == len(share(second)) == 1, DEADLINE_S, "each has one"
-        )
+        await until_each_has_one(first, second)
         first.signal(signal.SIGURG)
         await until(lambda: "--- blocked" in first.log_text(), DEADLINE_S, "it is blocked")
         client, topic = app.worker_config.client_options(), app.worker_config.topic(Role.STATUS)

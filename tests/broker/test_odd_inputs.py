@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import client_of
@@ -52,12 +53,10 @@ def app(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 async def create_inputs(app: Application) -> None:
     """Create producers' topics, as others have done."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    await admin.create_topics(
-        [NewTopic(topic(app, name), 4, 1, topic_configs=more) for name, more in CREATED.items()]
-    )
-    await admin.close()
+    async with connected_admin({"bootstrap_servers": app.servers}) as admin:
+        await admin.create_topics(
+            [NewTopic(topic(app, name), 4, 1, topic_configs=more) for name, more in CREATED.items()]
+        )
 
 
 def topic(app: Application, name: str) -> str:

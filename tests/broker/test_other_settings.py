@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import application
 from tests.chaos.harness import Application, Worker, environment, until
 
 pytestmark = pytest.mark.kafka
 
+QUEUES = {"q": {"ring_size": 3}}
 UNCHECKED = """
 import sys
 from pathlib import Path
@@ -27,12 +24,6 @@ worker, queues = load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]))
 _run_faust(worker, newest_of([], queues, ""))
 """
 """A worker that does not ask first, as if both had asked before the other one had joined."""
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, {"q": {"ring_size": 3}}) as app:
-        yield app
 
 
 def changed(app: Application, ring_size: int) -> None:
@@ -70,14 +61,9 @@ async def test_the_broker_refuses_one_of_two_that_start_at_once(app: Application
     changed(app, 4)
     command = [sys.executable, "-c", UNCHECKED, str(app.config_dir), str(app.folder / "other")]
     second = await asyncio.to_thread(
-        subprocess.run,
-        command,
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment(),
+        subprocess.run, command, check=False, capture_output=True, text=True, env=environment(),
         timeout=60,
-    )
+    )  # fmt: skip
     assert second.returncode != 0
     assert "a worker with other settings has joined" in second.stderr
     assert "Traceback" not in second.stderr

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.kafka
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     route = {"topic": f"in-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
     queues = {"routes": [route], "queues": {"q": {"ring_size": 2}}}
-    app = Application(tmp_path / "app", broker.bootstrap_servers, queues, session_timeout_ms=6_000)
-    app.create_topics()
-    yield app
+    with Application(
+        tmp_path / "app", broker.bootstrap_servers, queues, session_timeout_ms=6_000
+    ) as app:
+        yield app
 
 
 def start(app: Application, log: Path, *more: str) -> subprocess.Popen[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,17 @@ from tests.chaos.harness import Application, until
 pytestmark = pytest.mark.kafka
 
 
-@contextmanager
-def pulling(broker: EmbeddedBroker, folder: Path) -> Iterator[Application]:
+def pulling(broker: EmbeddedBroker, folder: Path) -> Application:
     """Two topics that are read directly, and one whose records take the hop."""
     names = {name: f"{name}-{folder.name}" for name in ("in", "side", "hopping")}
     routes = [
         {"topic": topic, "queue": "{header:to}", "hop": "always" if name == "hopping" else "never"}
         for name, topic in names.items()
     ]
-    application = Application(
+    return Application(
         folder / "app", broker.bootstrap_servers, {"routes": routes, "queues": {"*": {}}},
         partitions=1, batch_records=100, session_timeout_ms=6_000,
     )  # fmt: skip
-    application.create_topics()
-    try:
-        yield application
-    finally:
-        application.end()
 
 
 @pytest.fixture

@@ -6,11 +6,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 
-from ringfaust.kafka.reader import read_whole
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, all_came_once, application, client_of, lose_disk
+from tests.broker.clients import (
+    Client,
+    all_came_once,
+    application,
+    client_of,
+    lose_disk,
+    reader_of,
+    records_of,
+)
 from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
@@ -77,7 +83,8 @@ async def lost_bodies(app: Application, client: Client) -> AsyncIterator[None]:
     await client.send(into, ["ready"], "lost", **NON_PERSISTENT)
     await client.send(into, ["stays"], "lost")
     await client.until_ready("lost", "ready", "stays")
-    bodies = [value for value in await changelog(app) if b"long enough" in value]
+    rows = await records_of(app, "changelog")
+    bodies = [row for row in rows if b"long enough" in (row.value or b"")]
     assert bodies == [], "the changelog has the body of a non-persistent message"
     yield
     await client.say("resume", "lost", what="dispatch")  # any command for the queue
@@ -87,14 +94,6 @@ async def lost_bodies(app: Application, client: Client) -> AsyncIterator[None]:
     await client.say("recover", "lost", consumer="you")
     counts = await client.counts("lost")
     assert (counts["lost"], counts["delivering"]) == (3, 1)
-
-
-async def changelog(app: Application) -> list[bytes]:
-    values: list[bytes] = []
-    client = {"bootstrap_servers": app.servers}
-    topics = [app.topic("changelog")]
-    await read_whole(client, topics, lambda some: values.extend(each.value or b"" for each in some))
-    return values
 
 
 async def retained_messages(app: Application, client: Client) -> AsyncIterator[None]:
@@ -114,10 +113,7 @@ async def retained_messages(app: Application, client: Client) -> AsyncIterator[N
 async def dispatched_to(app: Application, consumer: str, count: int) -> list[str]:
     """The ids of the first messages dispatched to a consumer."""
     found: list[str] = []
-    async with AIOKafkaConsumer(
-        app.topic("dispatched"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    ) as records:  # fmt: skip
+    async with reader_of(app, "dispatched") as records:
         async for record in records:
             headers = dict(record.headers)
             if headers["ringfaust-consumer"] == consumer.encode():

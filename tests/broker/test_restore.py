@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from ringfaust.config import load
 from ringfaust.kafka.mirrored_state import StateEnd, begin_at, state_ends
-from ringfaust.kafka.reader import read_to_end, read_whole
+from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.stored_rows import (
     INPUTS_KEY,
     POSITIONS_KEY,
@@ -23,7 +23,7 @@ from ringfaust.protocol.stored_rows import (
 )
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, client_of, run, some
+from tests.broker.clients import Client, client_of, records_of, run, some
 from tests.chaos.harness import Application
 from tests.chaos.verdict import wait_until_read
 
@@ -42,15 +42,11 @@ def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
         {"topic": "spread", "queue": "{header:to}", "hop": "always"},
     ]
     content = {"routes": routes, "queues": QUEUES}
-    app = Application(
+    with Application(
         tmp_path / "app", broker.bootstrap_servers, content, partitions=PARTITIONS,
         session_timeout_ms=6_000,
-    )  # fmt: skip
-    app.create_topics()
-    try:
+    ) as app:  # fmt: skip
         yield app
-    finally:
-        app.end()
 
 
 async def mirror(app: Application, source_at: str) -> dict[str, int]:
@@ -146,12 +142,7 @@ async def test_what_a_transaction_that_was_cut_off_has_changed_is_taken_back(
     await begin_at(client, name, changelog, 1, end=end, positions={"in": 5}, ids={"in": "new"})
     (now,) = (await state_ends(client, changelog, [1])).values()
     assert now == StateEnd({"in": 5}, {"in": InputState("new", 2)}, {}, is_of_job=False)
-    rows: dict[bytes, bytes] = {}
-
-    def take(records: Sequence[Any]) -> None:
-        rows.update((record.key, record.value) for record in records)
-
-    await read_whole(client, [changelog], take)
+    rows = {record.key: record.value for record in await records_of(app, "changelog")}
     assert (rows[b"1"], rows[b"2"], rows[b"3"]) == (b"first", None, None)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import NewPartitions
 
-from ringfaust.client import Admin, RingConsumer
+from ringfaust.client import RingConsumer
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import admin_of
 from tests.chaos.harness import Application, Worker
 
 pytestmark = pytest.mark.kafka
@@ -31,13 +33,11 @@ def queues(topic: str, hop: str) -> dict[str, Any]:
 @pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     topic = f"in-{tmp_path.name}"
-    app = Application(
+    with Application(
         tmp_path / "app", broker.bootstrap_servers, queues(topic, "auto"),
         partitions=4, session_timeout_ms=6_000,
-    )  # fmt: skip
-    app.create_topics()
-    yield app
-    app.end()
+    ) as app:  # fmt: skip
+        yield app
 
 
 def use_hop(app: Application, hop: str) -> None:
@@ -120,10 +120,8 @@ async def test_the_way_out_of_a_topic_that_has_got_more_partitions(app: Applicat
     await send(app, "x", "y", key=OTHER)
     assert await consume(app, 1) == ["a"]
     assert await consume(app, 1, PURGED) == ["x"]
-    admin = AIOKafkaAdminClient(bootstrap_servers=app.servers)
-    await admin.start()
-    await admin.create_partitions({topic: NewPartitions(5)})
-    await admin.close()
+    async with connected_admin({"bootstrap_servers": app.servers}) as admin:
+        await admin.create_partitions({topic: NewPartitions(5)})
     assert worker.wait(60) != 0
     assert f"topic {topic} has got more than the 4 partitions" in worker.log_text()
     assert "Remove its route" in worker.log_text()
@@ -140,8 +138,7 @@ async def test_the_way_out_of_a_topic_that_has_got_more_partitions(app: Applicat
     created = app.run_inside("topics", "create", "--config", app.config_dir)
     assert created.returncode == 0, created.stderr
     worker.start()
-    application = app.worker_config.application
-    async with Admin(bootstrap_servers=app.servers, application=application) as operator:
+    async with admin_of(app) as operator:
         await operator.purge(PURGED)
     assert await consume(app, 1) == ["b"]
     worker.stop()

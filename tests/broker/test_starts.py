@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import Client, all_came_once, application, client_of, some
+from tests.broker.clients import Client, all_came_once, client_of, some
 from tests.chaos.harness import Application
 
 pytestmark = pytest.mark.kafka
 
 KEPT = 50
-
-
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, {"q": {"ring_size": KEPT}}) as app:
-        yield app
+QUEUES = {"q": {"ring_size": KEPT}}
 
 
 async def fill(client: Client, into: str, letter: str) -> list[str]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 
 from ringfaust.client import Admin, StatusReader, StoppedPartition
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.names import (
     partition_transactional_id,
     second_transactional_id,
@@ -27,6 +27,7 @@ from ringfaust.protocol.stored_rows.queue_rows import read_queue, write_queue
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.writer import TransactionalWriter
+from tests.broker.clients import admin_of
 from tests.chaos.harness import Application, until
 from tests.chaos.verdict import wait_until_read
 
@@ -198,17 +199,15 @@ def broker() -> Iterator[EmbeddedBroker]:
 def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
     route = {"topic": f"in-{tmp_path.name}", "queue": "{header:to}", "hop": "never"}
     queues = {"routes": [route], "queues": {"*": {"ring_size": 2}}}
-    app = Application(
-        tmp_path / "app", broker.bootstrap_servers, queues, partitions=PARTITIONS,
-        session_timeout_ms=6_000,
-    )  # fmt: skip
-    app.create_topics()
     shims = tmp_path / "shims"
     shims.mkdir()
     (shims / "sitecustomize.py").write_text(SHIM)
-    app.new_worker(shims)
-    yield app
-    app.end()
+    with Application(
+        tmp_path / "app", broker.bootstrap_servers, queues, partitions=PARTITIONS,
+        session_timeout_ms=6_000,
+    ) as app:  # fmt: skip
+        app.new_worker(shims)
+        yield app
 
 
 async def too_large(town: Town) -> None:
@@ -229,14 +228,10 @@ async def too_large(town: Town) -> None:
 
 async def set_limit(town: Town, size: int) -> None:
     """Set how large a record the topic for evicted records accepts."""
-    admin = AIOKafkaAdminClient(**town.client)
-    await admin.start()
-    try:
-        settings = {"max.message.bytes": str(size)}
-        resource = ConfigResource(ConfigResourceType.TOPIC, town.app.topic("evicted"), settings)
+    settings = {"max.message.bytes": str(size)}
+    resource = ConfigResource(ConfigResourceType.TOPIC, town.app.topic("evicted"), settings)
+    async with connected_admin(town.client) as admin:
         await admin.alter_configs([resource])
-    finally:
-        await admin.close()
 
 
 async def undecodable(town: Town) -> None:
@@ -324,14 +319,10 @@ async def change_permission(
 ) -> None:
     """Create or delete what forbids everybody to write with the partition's transactional ids."""
     first = partition_transactional_id(town.app.worker_config.application, POISONED)
-    admin = AIOKafkaAdminClient(**town.client)
-    await admin.start()
-    try:
+    async with connected_admin(town.client) as admin:
         for name in (first, second_transactional_id(first)):
             forbids = request(TRANSACTIONAL_ID, name, LITERAL, "User:ANONYMOUS", "*", WRITE, DENY)
             await admin._send_request(forbids)
-    finally:
-        await admin.close()
 
 
 # Those that stop at no record do not follow one another: what the worker said of the one before
@@ -346,13 +337,10 @@ async def test_one_poisoned_partition_stops_alone(
     app: Application, record_property: Callable[[str, object], None]
 ) -> None:
     """R123: the others lose nothing, and the fourth comes back with an account of all it had."""
-    options = {
-        "bootstrap_servers": app.servers, "application": app.worker_config.application,
-    }  # fmt: skip
     (worker,) = app.workers
     async with (
         AIOKafkaProducer(bootstrap_servers=app.servers) as producer,
-        Admin(**options) as admin,  # type: ignore[arg-type]
+        admin_of(app) as admin,
     ):
         town = Town(app, producer, admin)
         for partition in range(PARTITIONS):
@@ -387,7 +375,7 @@ async def test_a_partition_that_cannot_be_opened_keeps_no_other_closed(app: Appl
     """R123: a worker that starts, or takes partitions over, opens those that it can."""
     async with (
         AIOKafkaProducer(bootstrap_servers=app.servers) as producer,
-        Admin(bootstrap_servers=app.servers, application=app.worker_config.application) as admin,
+        admin_of(app) as admin,
     ):
         town = Town(app, producer, admin)
         for partition in range(PARTITIONS):

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch
@@ -95,12 +96,8 @@ async def until(true: Callable[[], Any], seconds: float = 60) -> None:
 
 async def new_topic(broker: EmbeddedBroker, partitions: int = 1) -> str:
     name = f"transport-{uuid.uuid4().hex[:8]}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    try:
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
         await admin.create_topics([NewTopic(name, partitions, 1)])
-    finally:
-        await admin.close()
     return name
 
 
@@ -119,12 +116,8 @@ async def fill(
 
 
 async def committed(broker: EmbeddedBroker, group: str) -> dict[Any, Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    try:
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
         return dict(await admin.list_consumer_group_offsets(group))
-    finally:
-        await admin.close()
 
 
 def group() -> str:

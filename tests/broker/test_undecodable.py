@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as PurePythonBuilder
 from faust.types import TP
 
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.faust.fetcher import Fetcher
@@ -30,13 +31,11 @@ class BadName(str):
 
 
 @pytest.fixture
-async def topics(broker: EmbeddedBroker) -> AsyncIterator[tuple[str, str]]:
+async def topics(broker: EmbeddedBroker) -> tuple[str, str]:
     names = (f"bad-{uuid.uuid4().hex[:8]}", f"good-{uuid.uuid4().hex[:8]}")
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    await admin.create_topics([NewTopic(name, 1, 1) for name in names])
-    await admin.close()
-    yield names
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
+        await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+    return names
 
 
 async def _produce(broker: EmbeddedBroker, topic: str, count: int, bad: set[int]) -> None:

@@ -9,10 +9,9 @@ import pytest
 from aiokafka.errors import ProducerFenced
 
 from ringfaust.kafka.offsets import group_offsets
-from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.writer import TransactionalWriter
-from tests.broker.test_commit import new_topics, packed, read_all
+from tests.broker.test_commit import new_producer, new_topics, packed, read_all
 
 pytestmark = pytest.mark.kafka
 
@@ -42,8 +41,7 @@ async def test_a_commit_is_two_requests(
 ) -> None:
     names = await new_topics(broker, **ROLES)
     sent: Counter[str] = Counter()
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    producer = TransactionalProducer(names["changelog"], 0, names, client, names["changelog"])
+    producer = new_producer(broker.bootstrap_servers, names)
     await producer.start()
 
     async def committed(number: int) -> None:
@@ -134,14 +132,13 @@ async def test_an_aborted_transaction_is_not_read_and_another_follows(
 
 async def test_offsets_are_committed_with_the_records_and_alone(broker: EmbeddedBroker) -> None:
     names = await new_topics(broker, **ROLES)
-    client = {"bootstrap_servers": broker.bootstrap_servers}
-    application = names["changelog"]
-    producer = TransactionalProducer(application, 0, names, client, application)
+    producer = new_producer(broker.bootstrap_servers, names)
     await producer.start()
     await producer.commit(packed(producer, events=b"1"), [], {names["replies"]: 7})
     await producer.commit({}, [], {names["replies"]: 8})
     await producer.commit(packed(producer, events=b"2"), [], {names["replies"]: 9})
     await producer.stop()
     assert await read_all(broker, names["events"]) == [b"1", b"2"]
-    found = await group_offsets(client, application, [(names["replies"], 0)])
+    client, replies = {"bootstrap_servers": broker.bootstrap_servers}, (names["replies"], 0)
+    found = await group_offsets(client, names["changelog"], [replies])
     assert [each.offset for each in found.values()] == [9]

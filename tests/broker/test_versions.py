@@ -18,7 +18,7 @@ from ringfaust.protocol.revisions import RaisedLevel, level_row
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.broker.clients import run
 from tests.chaos.harness import ROOT, Application, Worker, until
-from tests.chaos.load import LONGEST_MS, QUEUES, TOPIC, Load
+from tests.chaos.load import LONGEST_MS, QUEUES, Load
 from tests.chaos.release import last_release
 from tests.chaos.verdict import judge_stores, judge_topics, wait_until_read
 
@@ -39,20 +39,11 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 @pytest.fixture
-def topic(tmp_path: Path) -> str:
-    return f"{TOPIC}-{tmp_path.name}"
-
-
-@pytest.fixture
 def app(broker: EmbeddedBroker, tmp_path: Path, topic: str) -> Iterator[Application]:
     content = {**QUEUES, "routes": [{"topic": topic, "queue": "ring.{key}"}]}
     servers = broker.bootstrap_servers
-    app = Application(tmp_path / "app", servers, content, partitions=PARTITIONS)
-    app.create_topics()
-    try:
+    with Application(tmp_path / "app", servers, content, partitions=PARTITIONS) as app:
         yield app
-    finally:
-        app.end()
 
 
 async def status(app: Application, *, expect: int) -> dict[str, Any]:

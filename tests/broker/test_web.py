@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from ringfaust.client import QueueCounts, StatusReader
-from ringfaust.testing.broker import EmbeddedBroker, free_port
-from tests.broker.clients import application, client_of, some
+from ringfaust.testing.broker import free_port
+from tests.broker.clients import client_of, some
 from tests.chaos.harness import Application, until
 
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture
-def app(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Application]:
-    with application(broker, tmp_path, {"q": {"ring_size": 2}}) as app:
-        yield app
+QUEUES = {"q": {"ring_size": 2}}
 
 
-async def test_a_worker_becomes_ready_and_shows_an_eviction(
-    app: Application,
-) -> None:
+async def test_a_worker_becomes_ready_and_shows_an_eviction(app: Application) -> None:
     port = free_port()
     settings = app.worker_config.model_dump(
         mode="json", include={"application", "bootstrap_servers", "partitions"}

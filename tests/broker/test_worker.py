@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.client import Admin
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.partitioner import murmur2
 from ringfaust.testing.broker import EmbeddedBroker
 
@@ -275,17 +275,15 @@ def test_the_command_line_of_faust_says_a_mistake_in_a_line(tmp_path: Path) -> N
 
 async def _joined(bench: Bench, count: int) -> None:
     """Wait until the group of workers has so many members."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bench.config.bootstrap_servers)
-    await admin.start()
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            members: list[Any] = []
-            while len(members) != count:
-                (found,) = await admin.describe_consumer_groups([bench.name])
-                members = found.groups[0][5]
-                await asyncio.sleep(0.1)
-    finally:
-        await admin.close()
+    members: list[Any] = []
+    async with (
+        connected_admin(bench.config.client_options()) as admin,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        while len(members) != count:
+            (found,) = await admin.describe_consumer_groups([bench.name])
+            members = found.groups[0][5]
+            await asyncio.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)

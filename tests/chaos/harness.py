@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from typer.testing import CliRunner
@@ -195,6 +195,14 @@ class Application:
         self.queues_config: QueuesConfig
         self.worker_config, self.queues_config = load(self.config_dir)
         self.workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        """Create its topics."""
+        self.create_topics()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def write(self, name: str, content: object) -> None:
         (self.config_dir / name).write_text(yaml.safe_dump(content))

@@ -8,6 +8,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import Refusal
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
+from tests.core.test_engine import refusals, refused
 
 BODY = Payload(None, b"", (), "in/0/0")
 
@@ -26,10 +27,6 @@ def ready(it: MemoryHost, queue: str) -> list[str]:
     return [message.id for message in found.in_order()]
 
 
-def refusals(effects: list[e.Effect]) -> list[Refusal]:
-    return [effect.reason for effect in effects if isinstance(effect, e.Refused)]
-
-
 def subscribe(consumer: str, **fields: object) -> c.Subscribe:
     return c.Subscribe("prices", consumer, 9, **fields)  # type: ignore[arg-type]
 
@@ -42,25 +39,21 @@ def test_a_message_without_a_queue_is_unrouted() -> None:
 
 def test_an_address_is_not_a_queue() -> None:
     it = host(subscriptions={"ann": {}})
-    assert refusals(it.step(c.Attach("prices", "k", 1), 0).all_effects) == [Refusal.UNKNOWN_QUEUE]
-    assert refusals(it.step(c.CreateQueue("prices", {}), 0).all_effects) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.CreateQueue("nowhere::q", {}), 0).all_effects) == [
-        Refusal.UNKNOWN_QUEUE
-    ]
-    assert refusals(it.step(c.CreateQueue("prices::", {}), 0).all_effects) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.CreateQueue("prices::ann", {}), 0).all_effects) == [
-        Refusal.BAD_COMMAND
-    ]
+    assert refused(it, c.Attach("prices", "k", 1)) == [Refusal.UNKNOWN_QUEUE]
+    assert refused(it, c.CreateQueue("prices", {})) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.CreateQueue("nowhere::q", {})) == [Refusal.UNKNOWN_QUEUE]
+    assert refused(it, c.CreateQueue("prices::", {})) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.CreateQueue("prices::ann", {})) == [Refusal.BAD_COMMAND]
 
 
 def test_a_selector_that_is_never_true_is_no_setting() -> None:
     it = host()
     never = {"selector": "JMSPriority > 9"}
     create = c.CreateQueue("prices::late", never)
-    assert refusals(it.step(create, 0).all_effects) == [Refusal.BAD_SELECTOR]
+    assert refused(it, create) == [Refusal.BAD_SELECTOR]
     it.step(c.CreateQueue("prices::late", {}), 0)
     configure = c.Configure("prices::late", never)
-    assert refusals(it.step(configure, 0).all_effects) == [Refusal.BAD_SELECTOR]
+    assert refused(it, configure) == [Refusal.BAD_SELECTOR]
 
 
 def test_a_durable_subscription_keeps_its_queue() -> None:
@@ -82,16 +75,14 @@ def test_one_client_at_a_time_unless_shared() -> None:
     taken = it.step(subscribe("k2", subscription="one"), 0).all_effects
     assert refusals(taken) == [Refusal.CONSUMER_LIMIT]
     it.step(subscribe("k3", subscription="many", shared=True), 0)
-    assert refusals(it.step(subscribe("k4", subscription="many", shared=True), 0).all_effects) == []
+    assert refused(it, subscribe("k4", subscription="many", shared=True)) == []
 
 
 def test_the_selector_of_a_subscription_cannot_change() -> None:
     it = host()
     it.step(subscribe("k1", subscription="one", selector="JMSPriority > 5"), 0)
     it.step(c.Detach("prices::one", "k1"), 0)
-    assert refusals(it.step(subscribe("k1", subscription="one"), 0).all_effects) == [
-        Refusal.BAD_COMMAND
-    ]
+    assert refused(it, subscribe("k1", subscription="one")) == [Refusal.BAD_COMMAND]
     bad = it.step(subscribe("k1", subscription="two", selector="= ="), 0).all_effects
     assert refusals(bad) == [Refusal.BAD_SELECTOR]
     assert it.state.queue("prices::two") is None
@@ -159,14 +150,12 @@ def test_a_subscription_declared_later_gets_the_retained_messages() -> None:
 def test_anycast_has_one_queue() -> None:
     it = host(routing="anycast")
     it.step(c.CreateQueue("prices::one", {}), 0)
-    assert refusals(it.step(c.CreateQueue("prices::two", {}), 0).all_effects) == [
-        Refusal.BAD_COMMAND
-    ]
+    assert refused(it, c.CreateQueue("prices::two", {})) == [Refusal.BAD_COMMAND]
     send(it, "a")
     assert ready(it, "prices::one") == ["a"]
-    assert refusals(it.step(subscribe("k"), 0).all_effects) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Attach("prices::one", "k1", 0), 0).all_effects) == []
-    assert refusals(it.step(c.Attach("prices::one", "k2", 0), 0).all_effects) == []
+    assert refused(it, subscribe("k")) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Attach("prices::one", "k1", 0)) == []
+    assert refused(it, c.Attach("prices::one", "k2", 0)) == []
 
 
 def test_settings_of_an_address() -> None:
@@ -174,11 +163,8 @@ def test_settings_of_an_address() -> None:
     it.step(c.CreateQueue("prices::one", {}), 0)
     it.step(c.CreateQueue("prices::two", {}), 0)
     for settings in ({"retroactive_count": -1}, {"nonsense": 1}, {"routing": "anycast"}):
-        refused = it.step(c.ConfigureAddress("prices", settings), 0).all_effects
-        assert refusals(refused) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.ConfigureAddress("nowhere", {}), 0).all_effects) == [
-        Refusal.UNKNOWN_QUEUE
-    ]
+        assert refused(it, c.ConfigureAddress("prices", settings)) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.ConfigureAddress("nowhere", {})) == [Refusal.UNKNOWN_QUEUE]
 
 
 def test_a_message_redriven_too_often_is_refused_by_the_queue_with_that_limit() -> None:

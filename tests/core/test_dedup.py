@@ -255,23 +255,18 @@ def test_another_window_applies_to_the_next_send(world: World) -> None:
 
 
 @pytest.mark.parametrize("step_transitions", [1, limits.STEP_TRANSITIONS])
-def test_a_window_that_is_switched_off_forgets_all(step_transitions: int) -> None:
+@pytest.mark.parametrize(
+    "forget", [c.Configure("q", {"dedup_window": 0}), c.DeleteQueue("q")], ids=["off", "deleted"]
+)
+def test_a_window_that_is_switched_off_or_deleted_forgets_all(
+    step_transitions: int, forget: c.Command
+) -> None:
     world = World(step_transitions)
     for number in range(2 * PAGE + 1):
         world.send(f"m{number}")
-    world.step(c.Configure("q", {"dedup_window": 0}), 0)
+    world.step(forget, 0)
     assert world.rows() == (0, 0)
     world.step(c.Configure("q", {"dedup_window": WINDOW_MS}), 0)
-    assert world.is_added("m0")
-
-
-@pytest.mark.parametrize("step_transitions", [1, limits.STEP_TRANSITIONS])
-def test_a_deleted_queue_forgets_all(step_transitions: int) -> None:
-    world = World(step_transitions)
-    for number in range(2 * PAGE + 1):
-        world.send(f"m{number}")
-    world.step(c.DeleteQueue("q"), 0)
-    assert world.rows() == (0, 0)
     assert world.is_added("m0")
 
 

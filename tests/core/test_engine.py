@@ -14,6 +14,7 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.core.model import AckMode, Refusal, Stage, Unfinished
 from ringfaust.core.table import Kind
 from ringfaust.errors import BrokenAccounts
+from ringfaust.processor.memory import MemoryHost
 from tests.model.harness import PAYLOAD, BytesStore, DictStore, Partition
 
 LATEST = limits.TIME_MS
@@ -29,6 +30,10 @@ def send(queue: str, message: str, now: int = 0, **more: Any) -> c.Send:
 
 def refusals(effects: list[e.Effect]) -> list[Refusal]:
     return [one.reason for one in effects if isinstance(one, e.Refused)]
+
+
+def refused(it: Partition | MemoryHost, command: c.Command, now_ms: int = 0) -> list[Refusal]:
+    return refusals(it.step(command, now_ms).all_effects)
 
 
 # --- bad input changes nothing (R103) -----------------------------------------------------------
@@ -113,7 +118,7 @@ def test_a_refused_or_idle_step_takes_no_number_and_no_time() -> None:
 def test_no_more_consumers_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSUMERS", 2)
     it = partition()
-    answers = [refusals(it.step(c.Attach("q", name, 1), 0).all_effects) for name in ("a", "b", "c")]
+    answers = [refused(it, c.Attach("q", name, 1)) for name in ("a", "b", "c")]
     assert answers == [[], [], [Refusal.CONSUMER_LIMIT]]
 
 
@@ -204,7 +209,7 @@ def test_a_message_with_many_holders_can_be_stored() -> None:
         it.commit()
     it.start()
     it.step(c.Purge("q"), 0)
-    assert refusals(it.step(c.Ack("q", name, "m"), 0).all_effects) == [Refusal.EVICTED]
+    assert refused(it, c.Ack("q", name, "m")) == [Refusal.EVICTED]
 
 
 # --- redelivery delay (R40) ---------------------------------------------------------------------
@@ -500,7 +505,7 @@ def test_an_operator_cannot_act_on_what_a_queue_has_that_never_existed(
     command: c.Command, settings: dict[str, object]
 ) -> None:
     it = Partition(DictStore(), {"departures.*": settings, "q": {}})
-    assert refusals(it.step(command, 1).all_effects) == [Refusal.UNKNOWN_QUEUE]
+    assert refused(it, command, 1) == [Refusal.UNKNOWN_QUEUE]
     it.commit()
     assert (Kind.QUEUE, "", 0, NEVER_USED) not in it.store.rows, "it is not created either"
 
@@ -519,7 +524,7 @@ def test_a_queue_of_a_pattern_exists_from_its_first_use(first: c.Command, commit
     it.step(first, 1)
     if commits:
         it.commit()
-    assert refusals(it.step(c.Purge(NEVER_USED), 2).all_effects) == []
+    assert refused(it, c.Purge(NEVER_USED), 2) == []
 
 
 def test_a_queue_that_is_declared_by_its_name_exists() -> None:
@@ -545,5 +550,5 @@ def test_a_search_in_vain_does_not_move_the_time(step_transitions: int) -> None:
     it = Partition(DictStore(), {"q": {}}, step_transitions=step_transitions)
     for message in "ABC":
         it.step(send("q", message, 5), 5)
-    assert refusals(it.step(c.Remove("q", "nothing"), 100).all_effects) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Remove("q", "nothing"), 100) == [Refusal.BAD_COMMAND]
     assert it.state.now_ms == 5

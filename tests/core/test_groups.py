@@ -80,9 +80,7 @@ def test_groups_without_a_message_are_forgotten_beyond_max_groups(world: World) 
     assert len(world.rows(Kind.IDLE_GROUP)) == 3
 
 
-def test_a_remembered_group_keeps_its_owner_and_a_forgotten_one_finds_another(
-    world: World,
-) -> None:
+def test_a_remembered_group_keeps_its_owner_and_a_forgotten_one_finds_another(world: World) -> None:
     world.attach("c1")
     for group in ("g1", "g2", "g3"):
         world.send(group)

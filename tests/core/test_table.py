@@ -23,6 +23,7 @@ from ringfaust.core import commands as c
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.engine import Engine
 from ringfaust.core.limits import REFILL_BYTES
+from ringfaust.core.queue import Queue
 from ringfaust.core.state import State
 from ringfaust.core.table import FIRST_REFILL, ROW_BYTES, Key, Kind, Ordered, Row, Rows, WriteSet
 from tests.model.harness import DictStore, rows_of
@@ -326,17 +327,25 @@ def test_a_read_decodes_no_more_rows_because_others_have_changed(in_flight: bool
         assert store.decoded <= 10
 
 
-def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
-    """R114: a ring of a million messages with a TTL has a million of them."""
+def filled(*before: c.Command, expires_at_ms: int = 0) -> tuple[Engine, Queue]:
+    """A queue with 500 messages after a commit, with a cache for fewer of them."""
     store = DictStore()
     state = State(store, Catalog({"q": {}}, {}))
     engine = Engine(state)
+    for command in before:
+        engine.step(command, 1)
     for number in range(500):
-        engine.step(c.Send("q", f"m{number}", 1, expires_at_ms=9_000), 1)
+        engine.step(c.Send("q", f"m{number}", 1, expires_at_ms=expires_at_ms), 1)
     store.apply(rows_of(state.writes()))
     state.committed(20_000)
     queue = state.queue("q")
     assert queue is not None
+    return engine, queue
+
+
+def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
+    """R114: a ring of a million messages with a TTL has a million of them."""
+    engine, queue = filled(expires_at_ms=9_000)
     assert len(queue.expiry._values) < 100
     engine.step(c.Sweep(), 9_000)
     assert queue.counts.expired == 500
@@ -344,15 +353,6 @@ def test_rows_that_say_when_messages_expire_count_against_the_cache() -> None:
 
 def test_what_consumers_hold_stays_decoded_when_the_ready_messages_do_not_fit() -> None:
     """Their acks come soon. Each of them read its delivery from the store again."""
-    store = DictStore()
-    state = State(store, Catalog({"q": {}}, {}))
-    engine = Engine(state)
-    engine.step(c.Attach("q", "consumer", 10), 1)
-    for number in range(500):
-        engine.step(c.Send("q", f"m{number}", 1), 1)
-    store.apply(rows_of(state.writes()))
-    state.committed(20_000)
-    queue = state.queue("q")
-    assert queue is not None
+    _, queue = filled(c.Attach("q", "consumer", 10))
     assert len(queue.deliveries._values) == 10
     assert sum(len(level._values) for level in queue.levels.values()) < 100

@@ -12,6 +12,7 @@ from ringfaust.core.model import AckMode, Refusal, XidRow
 from ringfaust.core.queue import Queue
 from ringfaust.processor.memory import MemoryHost
 from ringfaust.protocol.records import Payload
+from tests.core.test_engine import refusals, refused
 
 BODY = Payload(None, b"", (), "in/0/0")
 OWNER = "coordinator"
@@ -26,10 +27,6 @@ def send(it: MemoryHost, message_id: str, queue: str = "q", xid: str = "") -> li
     owner = OWNER if xid else ""
     send = c.Send(queue, message_id, 0, payload=BODY, xid=xid, owner=owner)
     return it.step(send, 0).all_effects
-
-
-def refusals(effects: list[e.Effect]) -> list[Refusal]:
-    return [effect.reason for effect in effects if isinstance(effect, e.Refused)]
 
 
 def queue(it: MemoryHost, name: str = "q") -> Queue:
@@ -72,12 +69,12 @@ def test_commands_out_of_order_are_refused(it: MemoryHost) -> None:
         c.Begin("x", OWNER), c.Begin(""), c.Commit("x"), c.Commit("y"), c.Prepare("y"),
         c.RollbackXid("y"), c.Send("q", "m", 0, xid="y"),
     ):  # fmt: skip
-        assert refusals(it.step(command, 0).all_effects) == [Refusal.BAD_COMMAND], command
+        assert refused(it, command) == [Refusal.BAD_COMMAND], command
     it.step(c.Prepare("x"), 0)
-    assert refusals(it.step(c.Prepare("x"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Prepare("x")) == [Refusal.BAD_COMMAND]
     assert refusals(send(it, "late", xid="x")) == [Refusal.BAD_COMMAND]
     it.step(c.Commit("x"), 0)
-    assert refusals(it.step(c.Commit("x"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Commit("x")) == [Refusal.BAD_COMMAND]
 
 
 @pytest.mark.parametrize("leave", [c.Detach("q", "k"), c.Recover("q", "k"), c.Purge("q")], ids=str)
@@ -101,16 +98,16 @@ def test_a_pending_ack_protects_its_message_from_eviction_and_delivery(
 
 def test_a_delivery_with_a_pending_ack_counts_as_settled(it: MemoryHost) -> None:
     prepared_ack(it)
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Release("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
+    assert refused(it, c.Ack("q", "k", "A")) == [Refusal.STALE_DELIVERY]
+    assert refused(it, c.Release("q", "k", "A")) == [Refusal.STALE_DELIVERY]
     it.step(c.Detach("q", "k"), 0)
-    assert refusals(it.step(c.DeleteQueue("q"), 0).all_effects) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Ack("q", "other", "A"), 0).all_effects) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.DeleteQueue("q")) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Ack("q", "k", "A")) == [Refusal.STALE_DELIVERY]
+    assert refused(it, c.Ack("q", "other", "A")) == [Refusal.BAD_COMMAND]
     it.step(c.Attach("q", "k", 1), 0)
     it.crash()
-    assert refusals(it.step(c.Ack("q", "k", "A"), 0).all_effects) == [Refusal.STALE_DELIVERY]
-    assert refusals(it.step(c.Ack("q", "k", "B"), 0).all_effects) == [Refusal.UNKNOWN_DELIVERY]
+    assert refused(it, c.Ack("q", "k", "A")) == [Refusal.STALE_DELIVERY]
+    assert refused(it, c.Ack("q", "k", "B")) == [Refusal.UNKNOWN_DELIVERY]
 
 
 def test_a_new_consumer_of_the_same_name_does_not_inherit_a_pending_ack(it: MemoryHost) -> None:
@@ -152,8 +149,8 @@ def test_a_restart_rolls_back_what_was_not_prepared(it: MemoryHost) -> None:
         [],
         ["Decided"],
     )  # the host may have done it already
-    assert refusals(it.step(c.Prepare("y"), 0).all_effects) == [Refusal.BAD_COMMAND]
-    assert refusals(it.step(c.Commit("x"), 0).all_effects) == []
+    assert refused(it, c.Prepare("y")) == [Refusal.BAD_COMMAND]
+    assert refused(it, c.Commit("x")) == []
 
 
 def test_client_mode_settles_all_before_it(it: MemoryHost) -> None:

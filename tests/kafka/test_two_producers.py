@@ -28,9 +28,7 @@ async def test_they_start_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> N
     await started.stop()
 
 
-async def test_if_one_fails_the_other_is_not_left_starting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_if_one_fails_the_other_is_not_left_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client of aiokafka that is stopped while it starts stays connected."""
     ended: list[str] = []
 

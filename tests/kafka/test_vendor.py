@@ -16,25 +16,14 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    KafkaConnectionError,
-    NoError,
-    StaleMetadata,
-)
+from aiokafka.errors import KafkaConnectionError, NoError, StaleMetadata
 from aiokafka.producer import sender
-from aiokafka.producer.sender import (
-    AddPartitionsToTxnHandler,
-    Sender,
-)
+from aiokafka.producer.sender import AddPartitionsToTxnHandler, Sender
 from aiokafka.protocol.metadata import MetadataRequest
 
 from ringfaust.kafka import vendor
 from ringfaust.kafka.topic_ids import topic_ids_again
-from ringfaust.kafka.vendor import (
-    COORDINATOR_NOT_READY,
-    retry_soon,
-    use_backoff,
-)
+from ringfaust.kafka.vendor import COORDINATOR_NOT_READY, retry_soon, use_backoff
 
 
 async def test_the_client_of_a_producer_asks_its_own_ready_method() -> None:

@@ -19,10 +19,7 @@ from ringfaust.core.model import XidRow
 from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import State
 from ringfaust.core.table import Kind
-from ringfaust.processor.processor import (
-    Processor,
-    ProcessorConfig,
-)
+from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.row_store import ByteStore, KeyValue, MemoryKeyValue
 from ringfaust.protocol.records import OutRecord
 from ringfaust.protocol.routes import Route

@@ -150,11 +150,9 @@ async def write_topics(
     records: dict[Role, list[OutRecord]] | None = None,
 ) -> None:
     """Write records to the topics of the lake, in order."""
-    producer = AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers)
-    await producer.start()
-    for value in events:
-        await producer.send(worker.topic(Role.EVENTS), value, b"", partition=partition)
-    for role, outputs in (records or {}).items():
-        for key, value, headers in outputs:
-            await producer.send(worker.topic(role), value, key, partition, headers=headers)
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers) as producer:
+        for value in events:
+            await producer.send(worker.topic(Role.EVENTS), value, b"", partition=partition)
+        for role, outputs in (records or {}).items():
+            for key, value, headers in outputs:
+                await producer.send(worker.topic(role), value, key, partition, headers=headers)

@@ -8,19 +8,21 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import Role
-from ringfaust.testing.process import Process
+from ringfaust.testing.process import Process, WorkerProcess
+from tests.spark.topics import all_records, write_records
 
 PARTITIONS = 4
 RINGS = 16
@@ -56,6 +58,16 @@ class RingHarness:
         """A job in a process of its own, not started yet."""
         return Process(self.arguments(*more), self.folder / "job.log")
 
+    @contextmanager
+    def worker(self) -> Iterator[WorkerProcess]:
+        """A worker of the application, for the block."""
+        worker = WorkerProcess(self.folder, self.folder / "worker.log")
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+
     def arguments(self, *more: str) -> list[str]:
         """The command line of the job."""
         checkpoint = str(self.folder / "checkpoint")
@@ -73,16 +85,11 @@ class RingHarness:
 
     def command(self, queue: str, **fields: Any) -> None:
         """Write a control command to the queue's partition."""
-
-        async def write() -> None:
-            async with AIOKafkaProducer(bootstrap_servers=self.servers) as producer:
-                await producer.send_and_wait(
-                    self.config.topic(Role.CONTROL),
-                    json.dumps({"v": 1, "queue": queue, **fields}).encode(),
-                    partition=self.partition(queue),
-                )
-
-        asyncio.run(write())
+        value = json.dumps({"v": 1, "queue": queue, **fields}).encode()
+        partition = self.partition(queue)
+        self.write(
+            [{"topic": self.config.topic(Role.CONTROL), "value": value, "partition": partition}]
+        )
 
     def partition(self, queue: str) -> int:
         """The partition a queue lives in."""
@@ -90,16 +97,15 @@ class RingHarness:
 
     def send(self, first: int, count: int) -> None:
         """Send `count` records to each ring; their values are their numbers."""
+        topic, numbers = (
+            f"{self.application}.sent",
+            product(range(first, first + count), range(RINGS)),
+        )
+        self.write({"topic": topic, "value": b"%d" % n, "key": b"%d" % ring} for n, ring in numbers)
 
-        async def write() -> None:
-            async with AIOKafkaProducer(bootstrap_servers=self.servers, linger_ms=5) as producer:
-                for number in range(first, first + count):
-                    for ring in range(RINGS):
-                        await producer.send(
-                            f"{self.application}.sent", b"%d" % number, key=b"%d" % ring
-                        )
-
-        asyncio.run(write())
+    def write(self, records: Iterable[dict[str, Any]]) -> None:
+        """See `write_records`."""
+        asyncio.run(write_records(self.servers, records))
 
     # --- out --------------------------------------------------------------------------------------
 
@@ -115,22 +121,7 @@ class RingHarness:
 
     def read(self, role: Role) -> list[Any]:
         """All records of a topic, each partition in order."""
-
-        async def consume() -> list[Any]:
-            found: list[Any] = []
-            async with AIOKafkaConsumer(
-                bootstrap_servers=self.servers, isolation_level="read_committed"
-            ) as consumer:
-                for number in range(PARTITIONS):
-                    tp = TopicPartition(self.config.topic(role), number)
-                    consumer.assign([tp])
-                    consumer.seek(tp, 0)
-                    end = (await consumer.end_offsets([tp]))[tp]
-                    while await consumer.position(tp) < end:
-                        found += (await consumer.getmany(tp, timeout_ms=500)).get(tp, [])
-            return found
-
-        return asyncio.run(consume())
+        return all_records(self.config, self.config.topic(role))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +28,7 @@ from ringfaust.spark.audit.sources import AuditRequest, read_events, read_output
 from ringfaust.spark.audit.verdict import Verdict, reconcile
 from ringfaust.spark.kafka import client_options, read_topics
 from ringfaust.testing.broker import EmbeddedBroker
+from tests.broker.clients import reader_of
 from tests.chaos.harness import Application, command, environment, until
 from tests.chaos.load import KEYS, LONGEST_MS, RING_SIZE, Load, ask_lists, queue_of
 from tests.chaos.rounds import new_application
@@ -79,12 +80,10 @@ async def history(folder: Path, broker: EmbeddedBroker, messages: int, rate: int
 
 async def keep_some(app: Application) -> None:
     """Attach consumers that keep their deliveries."""
-    producer = AIOKafkaProducer(bootstrap_servers=app.servers, acks="all")
-    await producer.start()
-    for key in KEYS[:4]:
-        attach = {"type": "attach", "queue": queue_of(key), "consumer": "keeper", "credit": 5}
-        await producer.send(app.topic("control"), json.dumps(attach).encode(), key=key.encode())
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=app.servers, acks="all") as producer:
+        for key in KEYS[:4]:
+            attach = {"type": "attach", "queue": queue_of(key), "consumer": "keeper", "credit": 5}
+            await producer.send(app.topic("control"), json.dumps(attach).encode(), key=key.encode())
 
 
 async def some_of_each(app: Application, load: Load) -> None:
@@ -111,18 +110,10 @@ async def some_of_each(app: Application, load: Load) -> None:
 
 async def until_dispatched(app: Application, deliveries: int) -> None:
     """Wait for the deliveries to the consumer `calm`."""
-    consumer = AIOKafkaConsumer(
-        app.topic("dispatched"), bootstrap_servers=app.servers, auto_offset_reset="earliest",
-        isolation_level="read_committed",
-    )  # fmt: skip
-    await consumer.start()
-    try:
-        async with asyncio.timeout(60):
-            while deliveries:
-                record = await consumer.getone()
-                deliveries -= ("ringfaust-consumer", b"calm") in record.headers
-    finally:
-        await consumer.stop()
+    async with asyncio.timeout(60), reader_of(app, "dispatched") as consumer:
+        while deliveries:
+            record = await consumer.getone()
+            deliveries -= ("ringfaust-consumer", b"calm") in record.headers
 
 
 class Faults:

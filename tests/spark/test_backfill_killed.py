@@ -89,9 +89,7 @@ def test_after_a_kill_the_next_run_completes_the_job_and_every_row_is_written_on
     assert sorted(n for found in by_key.values() for _, n in found) == list(numbers)
 
 
-def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(
-    broker: EmbeddedBroker,
-) -> None:
+def test_the_older_of_two_writers_of_a_slice_waits_for_the_newer(broker: EmbeddedBroker) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     worker = WorkerConfig(bootstrap_servers=broker.bootstrap_servers)
     make_topic(worker, topic, partitions=1)

@@ -15,12 +15,7 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.demo.dashboard import Dashboard, DemoState
 from ringfaust.demo.spark.commands import CommandFailed, CommandRunner
-from ringfaust.demo.spark.compare import (
-    Comparison,
-    EvictedRecord,
-    QueueComparison,
-    difference,
-)
+from ringfaust.demo.spark.compare import Comparison, EvictedRecord, QueueComparison, difference
 from ringfaust.demo.spark.result import print_result
 from ringfaust.protocol import headers as h
 from ringfaust.testing.broker import EmbeddedBroker

@@ -57,11 +57,9 @@ def a_worker(broker: EmbeddedBroker) -> WorkerConfig:
 
 
 async def send(worker: WorkerConfig, topic: str, records: int, at_ms: int) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers)
-    await producer.start()
-    for n in range(records):
-        await producer.send(topic, b"%d" % n, partition=0, timestamp_ms=at_ms + n)
-    await producer.stop()
+    async with AIOKafkaProducer(bootstrap_servers=worker.bootstrap_servers) as producer:
+        for n in range(records):
+            await producer.send(topic, b"%d" % n, partition=0, timestamp_ms=at_ms + n)
 
 
 def test_each_batch_counts_once_and_prometheus_reads_it() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import Result
 
 from ringfaust.config import WorkerConfig, load_queues
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.spark.audit.offsets import CannotAudit
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.rounds import audit_offsets
@@ -31,7 +31,7 @@ from ringfaust.testing.broker import EmbeddedBroker
 from tests.spark.batched_lake import WORKER, copy_empty
 from tests.spark.lake_history import make_topics
 from tests.spark.shared_session import run_command
-from tests.spark.topics import make_topic
+from tests.spark.topics import make_topic, write_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
@@ -56,14 +56,9 @@ class RoutedLake:
         make_topic(self.worker, self.topic(topic), 1)
 
     def send(self, topic: str, records: int, partition: int = 0) -> None:
-        async def send() -> None:
-            producer = AIOKafkaProducer(bootstrap_servers=self.worker.bootstrap_servers)
-            await producer.start()
-            for _ in range(records):
-                await producer.send(self.topic(topic), b"message", b"k", partition)
-            await producer.stop()
-
-        asyncio.run(send())
+        record = {"topic": self.topic(topic), "value": b"message", "key": b"k"}
+        record["partition"] = partition
+        asyncio.run(write_records(self.worker.bootstrap_servers, [record] * records))
 
     def drop(self, topic: str, before: int) -> None:
         """What retention does."""
@@ -81,10 +76,8 @@ class RoutedLake:
 
     def _admin(self, request: str, argument: object) -> None:
         async def ask() -> None:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self.worker.bootstrap_servers)
-            await admin.start()
-            await getattr(admin, request)(argument)
-            await admin.close()
+            async with connected_admin(self.worker.client_options()) as admin:
+                await getattr(admin, request)(argument)
 
         asyncio.run(ask())
 

@@ -34,7 +34,7 @@ from ringfaust.spark.redrive.command import plan, redrive
 from ringfaust.spark.redrive.records import REDRIVEN_FROM, LakeRedriveRequest
 from ringfaust.testing.broker import EmbeddedBroker
 from tests.records import new_record
-from tests.spark.topics import all_records, make_topic
+from tests.spark.topics import all_records, make_topic, write_records
 
 pytestmark = pytest.mark.kafka
 
@@ -95,15 +95,13 @@ class Bench:
             h.TIME_MS: "1", h.ENQUEUED_MS: "1", h.HANDOVERS: "1", h.SOURCE: f"{self.orders}/2/7",
         }  # fmt: skip
 
-        async def write() -> None:
-            async with AIOKafkaProducer(**self.worker.client_options()) as producer:
-                for number in range(count):
-                    texts = {**headers, h.ID: f"m{number}"}
-                    raw = [(name, text.encode()) for name, text in texts.items()]
-                    topic = self.worker.topic(Role.DEAD)
-                    await producer.send_and_wait(topic, b"v", partition=1, headers=raw)
-
-        asyncio.run(write())
+        records: list[dict[str, Any]] = []
+        for number in range(count):
+            texts = {**headers, h.ID: f"m{number}"}
+            raw = [(name, text.encode()) for name, text in texts.items()]
+            topic = self.worker.topic(Role.DEAD)
+            records.append({"topic": topic, "value": b"v", "partition": 1, "headers": raw})
+        asyncio.run(write_records(self.worker.bootstrap_servers, records))
         self.add(*({"offset": number} for number in range(count)))
 
     def by_command(self, again: bool = False) -> int:

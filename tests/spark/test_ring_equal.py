@@ -9,16 +9,15 @@ defines which of them comes first.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
+from ringfaust.config import WorkerConfig
 from ringfaust.config import load as load_config
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
@@ -27,30 +26,14 @@ from ringfaust.testing.scenario.grammar import Scenario
 from ringfaust.testing.scenario.reading import load
 from tests.spark.chosen_scenarios import CHOSEN, FILES
 from tests.spark.shared_session import run
+from tests.spark.topics import all_records
 
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD, Role.EVENTS, Role.REPLIES)
 
 
-def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Role, list[Any]]:
-    """The end of each output topic, and all committed records from `begins` on."""
-
-    async def consume() -> dict[Role, list[Any]]:
-        found: dict[Role, list[Any]] = {}
-        async with AIOKafkaConsumer(
-            bootstrap_servers=servers, isolation_level="read_committed"
-        ) as consumer:
-            for role in OUTPUTS:
-                tp = TopicPartition(f"{application}.{role}", 0)
-                consumer.assign([tp])
-                consumer.seek(tp, begins.get(role, 0))
-                end = (await consumer.end_offsets([tp]))[tp]
-                records: list[Any] = []
-                while await consumer.position(tp) < end:
-                    records += (await consumer.getmany(tp, timeout_ms=500)).get(tp, [])
-                found[role] = [end, records]
-        return found
-
-    return asyncio.run(consume())
+def read(worker: WorkerConfig) -> dict[Role, list[Any]]:
+    """All committed records of each output topic."""
+    return {role: all_records(worker, worker.topic(role)) for role in OUTPUTS}
 
 
 @pytest.mark.kafka
@@ -62,24 +45,23 @@ def read(servers: str, application: str, begins: Mapping[Role, int]) -> dict[Rol
 def test_worker_and_job_write_the_same_records(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, names: Sequence[str]
 ) -> None:
-    servers = broker.bootstrap_servers
-    harness = FaustHarness(servers)
+    harness = FaustHarness(broker.bootstrap_servers)
     try:
         for name in names:
             scenario = load(FILES[name])
             if not (scenario.crashes() or commits(scenario) or may_lag(scenario)):
                 harness.play(scenario)
         harness.stop_worker()
-        application = load_config(harness.folder)[0].application
-        by_worker = read(servers, application, {})
-        ends = {role: end for role, (end, _) in by_worker.items()}
+        config = load_config(harness.folder)[0]
+        by_worker = read(config)
         folders = ["--config", str(harness.folder), "--checkpoint", str(tmp_path)]
         run(spark, "spark", "ring", *folders, "--once", "--take-over")
-        by_job = read(servers, application, ends)
+        by_both = read(config)
     finally:
         harness.close()
     for role in OUTPUTS:
-        worker, job = plain(role, by_worker[role][1]), plain(role, by_job[role][1])
+        of_worker = by_worker[role]
+        worker, job = plain(role, of_worker), plain(role, by_both[role][len(of_worker) :])
         for number, (one, other) in enumerate(zip(worker, job, strict=False)):
             assert one == other, f"{role} {number}"
         assert len(worker) == len(job) > 0

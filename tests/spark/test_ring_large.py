@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 
 from ringfaust.protocol.records import Role
@@ -28,12 +26,7 @@ def test_large_messages_survive_the_state(
     chance = random.Random(7)
     bodies = [chance.randbytes(BODY_BYTES) for _ in range(RING_SIZE + OVER)]
 
-    async def send() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=harness.servers) as producer:
-            for body in bodies:
-                await producer.send_and_wait("large.sent", body, key=b"0")
-
-    asyncio.run(send())
+    harness.write({"topic": "large.sent", "value": body, "key": b"0"} for body in bodies)
     # A batch is smaller than the ring, so evicted messages have been read back from the state.
     run(spark, *harness.arguments("--once", "--batch-records", "20"))
     evicted = [record.value for record in harness.read(Role.EVICTED)]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.process import Process, WorkerProcess
+from ringfaust.testing.process import Process
 from tests.spark.ring_harness import (
     CREDIT,
     RING_SIZE,
@@ -76,9 +76,7 @@ def test_rings_move_to_the_job_and_back(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, hop: str
 ) -> None:
     harness = RingHarness(tmp_path, broker.bootstrap_servers, f"move-{hop}", hop)
-    worker = WorkerProcess(tmp_path, tmp_path / "worker.log")
-    worker.start()
-    try:
+    with harness.worker() as worker:
         harness.attach()
         until_attached(harness, worker)
         harness.send(0, PIECE)
@@ -88,8 +86,6 @@ def test_rings_move_to_the_job_and_back(
         refused = run_command(spark, *harness.arguments("--from-worker"))
         assert refused.exit_code == 2
         assert "still has running workers (1): stop them all first" in refused.stderr
-    finally:
-        worker.stop()
 
     refused = run_command(spark, *harness.arguments("--once"))
     assert refused.exit_code == 2
@@ -107,14 +103,11 @@ def test_rings_move_to_the_job_and_back(
     moved = run_command(spark, "spark", "move-to-worker", *folders)
     assert moved.exit_code == 0, moved.output
     assert "start the worker" in moved.stdout
-    worker.start()
-    try:
+    with harness.worker() as worker:
         harness.send(2 * PIECE, PIECE)
         until_added(harness, worker, 3 * PIECE)
         ask(harness, "by-worker-again")
         by_worker_again = answers(harness, "by-worker-again")
-    finally:
-        worker.stop()
     check_events(harness.read(Role.EVENTS), 3 * PIECE)
     check_evicted(harness.read(Role.EVICTED), 3 * PIECE)
     for ring, answer in by_worker_again.items():

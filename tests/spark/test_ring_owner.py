@@ -65,12 +65,6 @@ def test_a_job_that_took_rings_over_begins_with_them() -> None:
         refuse(UNBEGUN, UNBEGUN)
 
 
-def with_worker(harness: RingHarness) -> WorkerProcess:
-    worker = WorkerProcess(harness.folder, harness.folder / "worker.log")
-    worker.start()
-    return worker
-
-
 def log_of(harness: RingHarness) -> str:
     return (harness.folder / "worker.log").read_text()
 
@@ -88,8 +82,7 @@ def test_a_running_worker_and_a_job_exclude_each_other(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     harness = RingHarness(tmp_path, broker.bootstrap_servers, "owned")
-    worker = with_worker(harness)
-    try:
+    with harness.worker() as worker:
         harness.send(0, 60)
         until(lambda: harness.count(Role.EVICTED) > 0, worker)
         for _ in range(2):
@@ -101,8 +94,6 @@ def test_a_running_worker_and_a_job_exclude_each_other(
         take_rings(harness.config, "/data/rings", "a job", from_worker=True)
         harness.send(60, 60)
         until_it_ends(harness, worker)
-    finally:
-        worker.stop()
     assert "checkpoint /data/rings, since 20" in log_of(harness)
     assert all(end.job for end in asyncio.run(rings_owners(harness.config)))
     release_rings(harness.config)
@@ -126,24 +117,18 @@ def test_a_jobs_rings_are_refused_to_others_until_it_hands_them_over(
         refused = second(*more)
         assert refused.exit_code == 2
         assert f"belong to a ring job with the checkpoint {checkpoint}, since" in refused.stderr
-    worker = with_worker(harness)
-    try:
+    with harness.worker() as worker:
         until_it_ends(harness, worker)
-    finally:
-        worker.stop()
     assert f"move-to-worker --checkpoint {checkpoint}" in log_of(harness)
 
     move = ["spark", "move-to-worker", "--config", str(tmp_path), "--checkpoint", checkpoint]
     run(spark, *move)
     assert not any(end.job for end in asyncio.run(rings_owners(harness.config)))
     (tmp_path / "worker.log").write_text("")
-    worker = with_worker(harness)
-    try:
+    with harness.worker() as worker:
         before = harness.count(Role.EVENTS)
         harness.send(2, 1)
         until(lambda: harness.count(Role.EVENTS) > before, worker)
-    finally:
-        worker.stop()
     back = run_command(spark, *harness.arguments("--once"))
     assert (back.exit_code, "belong to its workers" in back.stderr) == (2, True)
     again = run_command(spark, *move)

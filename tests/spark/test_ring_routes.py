@@ -7,17 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 from pyspark.sql import SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.topics import create_topics
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata, repartition_metadata
 from ringfaust.protocol.records import Role
 from ringfaust.spark.ring import move
 from ringfaust.spark.topic_ids import current_ids
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.process import WorkerProcess
 from tests.spark.ring_harness import RINGS, RingHarness, lines, until
 from tests.spark.shared_session import run, run_command
 
@@ -110,10 +109,8 @@ def recreate(harness: RingHarness) -> tuple[str, str]:
     topic = f"{harness.application}.sent"
 
     async def delete() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=harness.servers)
-        await admin.start()
-        await admin.delete_topics([topic])
-        await admin.close()
+        async with connected_admin({"bootstrap_servers": harness.servers}) as admin:
+            await admin.delete_topics([topic])
 
     def topic_id() -> str:
         return asyncio.run(current_ids(harness.config, [topic])).get(topic, "")
@@ -147,12 +144,8 @@ def test_a_topic_that_was_created_again_is_refused(
     # What it says can be carried out.
     folders = ["--config", str(tmp_path), "--checkpoint", str(tmp_path / "checkpoint")]
     run(spark, "spark", "move-to-worker", *folders)
-    worker = WorkerProcess(tmp_path, tmp_path / "worker.log")
-    worker.start()
-    try:
+    with harness.worker() as worker:
         until(lambda: added(harness) == 7 * RINGS, worker)
-    finally:
-        worker.stop()
     gaps = [line for _, line in lines(harness.read(Role.EVENTS)) if line["event"] == "gap"]
     assert {gap["cause"] for gap in gaps} == {"recreated"}
 

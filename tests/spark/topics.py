@@ -1,10 +1,13 @@
-"""Create and read topics on the real broker, for the tests of backfill and redrive."""
+"""Create, write and read topics on the real broker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.admin import NewTopic, open_admin
@@ -24,6 +27,13 @@ def make_topic(
             await admin.create([wanted])
 
     asyncio.run(make())
+
+
+async def write_records(servers: str, records: Iterable[dict[str, Any]]) -> None:
+    """Write records, each given as the arguments of a producer's `send`."""
+    async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer:
+        for record in records:
+            await producer.send(**record)
 
 
 def read_topic(worker: WorkerConfig, topic: str) -> dict[int, list[InRecord]]:

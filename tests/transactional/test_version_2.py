@@ -16,12 +16,7 @@ from aiokafka.protocol.transaction import EndTxnRequest
 
 from ringfaust.kafka.packed_batch import PackedBatch
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.transactional.vendor import (
-    Direct,
-    failure_between_calls,
-    send_once,
-    use_version_2,
-)
+from ringfaust.transactional.vendor import Direct, failure_between_calls, send_once, use_version_2
 from ringfaust.transactional.version_2 import AskVersion, EndTransaction, Produce, has_version_2
 
 VERSIONS = {0: (0, 13), 18: (0, 4), 26: (0, 5)}

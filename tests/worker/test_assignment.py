@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -27,6 +27,7 @@ from ringfaust.worker.interfaces import InputChanged
 from ringfaust.worker.partition.pausing import InputPauses
 from ringfaust.worker.partition.task import RECOVERING
 from ringfaust.worker.store.follower import Follower
+from tests.background import running, until
 
 CONTROL, HOP = "app.control", "app.hop"
 
@@ -176,12 +177,27 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Surroundings:
     return Surroundings(*ALL)
 
 
+async def rebalance(found: Assignment, tps: frozenset[TP]) -> None:
+    await found.on_assigned(tps, NONE)
+    await settle()
+
+
 async def assigned(world: Surroundings, *numbers: int) -> Assignment:
     """An assignment that has these partitions."""
     found = Assignment(world.context, FEEDS)
-    await found.on_assigned(partitions(*numbers), NONE)
-    await settle()
+    await rebalance(found, partitions(*numbers))
     world.calls.clear()
+    return found
+
+
+FAR_5 = partitions(5, topics=["far"])
+"""A partition of a topic that is repartitioned."""
+
+
+async def repartitioning(world: Surroundings) -> Assignment:
+    """An assignment that has partition 0, and one of a topic that is repartitioned."""
+    found = Assignment(world.context, Feeds(4, (IN, FAR)))
+    await rebalance(found, partitions(0) | FAR_5)
     return found
 
 
@@ -191,8 +207,7 @@ def task_of(found: Assignment, number: int) -> Any:
 
 async def test_a_partition_that_stays_is_not_touched(world: Surroundings) -> None:
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0, 2), NONE)
-    await settle()
+    await rebalance(found, partitions(0, 2))
     assert world.calls == ["start 2", "hand over 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 2"}
 
@@ -202,8 +217,7 @@ async def test_a_partition_that_moves_is_served_until_its_next_owner_has_it(
 ) -> None:
     found = await assigned(world, 0, 1)
     leaving, batch = task_of(found, 1), SimpleNamespace(tp=TP("in", 1))
-    await found.on_assigned(partitions(0), NONE)
-    await settle()
+    await rebalance(found, partitions(0))
     found.offer(batch)
     assert leaving.offered == [batch]
     leaving.fenced.set()
@@ -218,17 +232,13 @@ async def test_a_partition_that_comes_back_is_closed_before_it_is_opened(
 ) -> None:
     """Two tasks would use one store."""
     found = await assigned(world, 0, 1)
-    await found.on_assigned(partitions(0), NONE)
-    await settle()
-    await found.on_assigned(partitions(0, 1), NONE)
-    await settle()
+    await rebalance(found, partitions(0))
+    await rebalance(found, partitions(0, 1))
     assert world.calls == ["hand over 1", "close 1", "stop reading 1", "start 1"]
     assert {task.work.name for task in found.tasks} == {"partition 0", "partition 1"}
 
 
-async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(
-    world: Surroundings,
-) -> None:
+async def test_a_partition_that_comes_and_goes_meanwhile_is_not_opened(world: Surroundings) -> None:
     found = await assigned(world, 0, 1)
     for numbers in ((0,), (0, 1), (0,)):
         await found.on_assigned(partitions(*numbers), NONE)
@@ -248,8 +258,7 @@ async def test_a_partition_that_comes_and_goes_while_it_is_closed_is_closed_once
     leaving = task_of(found, 1)
     leaving.may_close.clear()
     for numbers in ((0,), (0, 1), (0,)):
-        await found.on_assigned(partitions(*numbers), NONE)
-        await settle()
+        await rebalance(found, partitions(*numbers))
     leaving.may_close.set()
     await settle()
     assert world.calls == [
@@ -311,8 +320,7 @@ async def test_a_topic_that_appears_is_given_to_the_task(world: Surroundings) ->
     """It is not closed for that (R124)."""
     found = Assignment(world.context, FEEDS)
     await found.on_assigned(partitions(0, topics=(CONTROL, HOP)), NONE)
-    await found.on_assigned(partitions(0), NONE)
-    await settle()
+    await rebalance(found, partitions(0))
     assert world.calls == ["start 0", "give 0: app.control app.hop in"]
     batch: Any = SimpleNamespace(tp=TP("in", 0))
     found.offer(batch)
@@ -365,9 +373,7 @@ async def test_a_worker_that_an_error_stops_closes_at_once(world: Surroundings) 
     assert world.calls == ["end membership", "leave", "close 0", "stop reading 0"]
 
 
-async def test_topics_with_different_numbers_of_partitions_are_refused(
-    world: Surroundings,
-) -> None:
+async def test_topics_with_different_numbers_of_partitions_are_refused(world: Surroundings) -> None:
     found = Assignment(world.context, FEEDS)
     world.counts["in"] = 3
     with pytest.raises(NotCopartitioned, match="in has 3 partitions, and this application 4"):
@@ -384,8 +390,7 @@ async def test_new_routes_change_what_the_worker_takes_part_with(world: Surround
     found = await assigned(world, 0, 1)
     found.use_routes(1, Feeds(4, (IN, Feed("new", "{key}", False))))
     assert world.calls == ["topics app.control app.hop in new"]
-    await found.on_assigned(partitions(0, 1, topics=(*ALL, "new")), NONE)
-    await settle()
+    await rebalance(found, partitions(0, 1, topics=(*ALL, "new")))
     assert world.calls[1:] == [f"give {n}: app.control app.hop in new" for n in (0, 1)]
 
 
@@ -417,18 +422,13 @@ async def test_a_partition_of_a_new_topic_is_left_out_if_its_home_is_elsewhere(
     found.use_routes(1, Feeds(4, (IN, Feed("new", "{key}", False))))
     world.calls.clear()
     new = partitions(1, 2, topics=["new"])
-    await found.on_assigned(partitions(0) | new, NONE)
-    await settle()
+    await rebalance(found, partitions(0) | new)
     assert world.calls == []
     assert {task.work.name for task in found.tasks} == {"partition 0"}
 
 
-async def test_another_route_of_a_repartitioned_topic_has_another_task(
-    world: Surroundings,
-) -> None:
-    found = Assignment(world.context, Feeds(4, (IN, FAR)))
-    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
-    await settle()
+async def test_another_route_of_a_repartitioned_topic_has_another_task(world: Surroundings) -> None:
+    found = await repartitioning(world)
     world.calls.clear()
     found.use_routes(7, Feeds(4, (IN, FAR._replace(queue="other"))))
     await settle()
@@ -446,11 +446,9 @@ async def test_a_worker_that_only_repartitions_uses_the_other_route_that_an_owne
         {"topic": "far", "queue": "other", "hop": "always"},
     ]}  # fmt: skip
     other = feeds_of(document, 4)
-    far = partitions(5, topics=["far"])
     owner, third = (Assignment(world.context, Feeds(4, (IN, FAR))) for _ in range(2))
     await owner.on_assigned(partitions(0), NONE)
-    await third.on_assigned(far, NONE)
-    await settle()
+    await rebalance(third, FAR_5)
     assert [task.work.name for task in third.tasks] == ["far of revision 0"]
     world.newest = Configuration(7, document)
     rebalances = 0
@@ -458,8 +456,7 @@ async def test_a_worker_that_only_repartitions_uses_the_other_route_that_an_owne
     while world.rejoins > rebalances:  # ends: nobody joins twice for one revision
         rebalances = world.rejoins
         await owner.on_assigned(partitions(0), NONE)
-        await third.on_assigned(far, NONE)
-        await settle()
+        await rebalance(third, FAR_5)
     assert [task.work.name for task in third.tasks] == ["other of revision 7"]
     assert rebalances == 2
 
@@ -480,9 +477,7 @@ async def test_a_worker_that_takes_a_partition_over_reads_what_was_applied_until
         7, {"routes": [{"topic": "far", "queue": "other", "hop": "always"}]}
     )
     world.trouble = RECOVERING
-    found = Assignment(world.context, Feeds(4, (IN, FAR)))
-    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
-    await settle()
+    found = await repartitioning(world)
     names = {task.work.name for task in found.tasks}
     assert names == {"partition 0", "other of revision 7"}
     assert world.readings == 1
@@ -493,13 +488,10 @@ async def test_a_repartitioned_topic_without_a_route_is_read_no_more(
     is_handed_over: bool, world: Surroundings
 ) -> None:
     """Nobody opens it, so nobody would shut this worker out."""
-    found = Assignment(world.context, Feeds(4, (IN, FAR)))
-    await found.on_assigned(partitions(0) | partitions(5, topics=["far"]), NONE)
-    await settle()
+    found = await repartitioning(world)
     world.calls.clear()
     if is_handed_over:
-        await found.on_assigned(partitions(0), NONE)
-        await settle()
+        await rebalance(found, partitions(0))
         assert world.calls == ["hand over far/5"]
     found.use_routes(1, FEEDS)
     await settle()
@@ -518,8 +510,7 @@ async def test_a_worker_without_partitions_reads_what_was_applied_after_each_reb
     assert world.readings == (0 if numbers else 1)
     assert ("new" in found.topics) is (not numbers)
     world.newest = Configuration(4, {"routes": []})
-    await found.on_assigned(partitions(*numbers), NONE)
-    await settle()
+    await rebalance(found, partitions(*numbers))
     assert world.readings == (0 if numbers else 2)
 
 
@@ -532,11 +523,9 @@ async def looks(
     task.work.topic_ids.return_value = ids or {}
     task.work.tps = {TP(topic, 0) for topic in assigned}
     watched._tasks = dict.fromkeys(task.work.tps, task)
-    watching = asyncio.ensure_future(watched._watch_topics())
-    async with asyncio.timeout(30):
-        while world.looks <= count:
-            await asyncio.sleep(0)
-    watching.cancel()
+    with patch.object(assignment, "_WATCH_S", 0):
+        async with running(watched._watch_topics()):
+            await until(lambda: world.looks > count)
     return task
 
 
@@ -546,9 +535,8 @@ async def looks(
     ids=["deleted", "created"],
 )
 async def test_a_change_of_the_topics_that_the_group_has_missed_lets_it_be_rebalanced(
-    existing: set[str], assigned: set[str], monkeypatch: pytest.MonkeyPatch
+    existing: set[str], assigned: set[str]
 ) -> None:
-    monkeypatch.setattr(assignment, "_WATCH_S", 0)
     world = Surroundings(*existing)
     await looks(world, assigned, 0)
     assert world.rejoins == 0  # the Kafka client may still notice
@@ -556,10 +544,7 @@ async def test_a_change_of_the_topics_that_the_group_has_missed_lets_it_be_rebal
     assert world.rejoins >= 1
 
 
-async def test_the_group_stays_while_the_topics_are_those_that_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(assignment, "_WATCH_S", 0)
+async def test_the_group_stays_while_the_topics_are_those_that_are_read() -> None:
     world = Surroundings(CONTROL, HOP, "in")
     await looks(world, {CONTROL, HOP, "in"}, 4)
     assert world.rejoins == 0
@@ -567,10 +552,9 @@ async def test_the_group_stays_while_the_topics_are_those_that_are_read(
 
 @pytest.mark.parametrize("topic", ["in", "app.changelog"])
 async def test_a_topic_that_was_created_again_lets_its_partitions_be_opened_again(
-    topic: str, monkeypatch: pytest.MonkeyPatch
+    topic: str,
 ) -> None:
     """Opening refuses a new changelog; without that, more would be written to it."""
-    monkeypatch.setattr(assignment, "_WATCH_S", 0)
     world = Surroundings(CONTROL, HOP, "in", "app.changelog")
     assigned = {CONTROL, HOP, "in"}
     task = await looks(world, assigned, 1, {topic: f"id of {topic}"})

@@ -11,6 +11,7 @@ from ringfaust.worker import clock as clocks
 from ringfaust.worker.clock import CheckedClock, ClockSkewed
 from ringfaust.worker.interfaces import LogEnd
 from ringfaust.worker.partition.hearing import MAX_PAUSE_MS, NOTHING, Hearing, continue_from
+from tests.background import running, until
 
 
 class Machine:
@@ -26,28 +27,21 @@ class Machine:
         return self.now_ms - self.broker_ms
 
 
-async def until_right(clock: CheckedClock, *, right: bool) -> None:
-    async with asyncio.timeout(10):
-        while clock.is_right is not right:
-            await asyncio.sleep(0.001)
-
-
 async def test_a_clock_that_jumps_stands_in_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """R115: steps go on with the time that agreed last; nothing runs ahead."""
     machine = Machine(monkeypatch)
     clock = CheckedClock(1_000, machine.skew_ms)
     assert not clock.is_right  # nobody has compared it yet
-    watching = asyncio.create_task(clock.watch())
-    await until_right(clock, right=True)
-    machine.now_ms += 3_000_000
-    assert not clock.is_right
-    assert 0 <= clock.wall_ms() - 1_000_000 < 10_000
-    machine.now_ms -= 3_000_000
-    await until_right(clock, right=True)
-    machine.now_ms, machine.broker_ms = 9_000_000, 9_000_000  # both were set
-    await until_right(clock, right=True)
-    assert clock.wall_ms() == 9_000_000
-    watching.cancel()
+    async with running(clock.watch()):
+        await until(lambda: clock.is_right)
+        machine.now_ms += 3_000_000
+        assert not clock.is_right
+        assert 0 <= clock.wall_ms() - 1_000_000 < 10_000
+        machine.now_ms -= 3_000_000
+        await until(lambda: clock.is_right)
+        machine.now_ms, machine.broker_ms = 9_000_000, 9_000_000  # both were set
+        await until(lambda: clock.is_right)
+        assert clock.wall_ms() == 9_000_000
 
 
 async def test_a_clock_that_was_checked_before_the_start_is_not_checked_again_at_once(
@@ -62,15 +56,12 @@ async def test_a_clock_that_was_checked_before_the_start_is_not_checked_again_at
 
     clock = CheckedClock(1_000, skew_ms, is_checked=True)
     assert clock.is_right
-    watching = asyncio.create_task(clock.watch())
-    await asyncio.sleep(0)
-    assert asked == []
-    machine.now_ms += 5_000  # it jumps, so it is checked
-    await until_right(clock, right=False)
-    async with asyncio.timeout(10):
-        while not asked:
-            await asyncio.sleep(0.001)
-    watching.cancel()
+    async with running(clock.watch()):
+        await asyncio.sleep(0)
+        assert asked == []
+        machine.now_ms += 5_000  # it jumps, so it is checked
+        await until(lambda: not clock.is_right)
+        await until(lambda: asked)
 
 
 async def test_a_clock_that_was_never_right_stops_the_worker(

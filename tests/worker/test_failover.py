@@ -12,6 +12,7 @@ from ringfaust.kafka.admin import BrokerUnreachable
 from ringfaust.protocol.status import SIGNS, Sign
 from ringfaust.worker import failover
 from ringfaust.worker.failover import HUNG_AFTER_S, Failover, LoopWatch, Peers
+from tests.background import running, until
 
 INTERVAL_MS = 750
 
@@ -112,10 +113,8 @@ class Signs:
 ME = Sign("me", interval_ms=1)
 
 
-async def until(true: object) -> None:
-    async with asyncio.timeout(30):
-        while not true():  # type: ignore[operator]
-            await asyncio.sleep(0)
+async def remove_nobody(worker: str) -> None:
+    raise AssertionError
 
 
 async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> None:
@@ -125,14 +124,10 @@ async def test_it_gives_signs_removes_who_is_gone_and_says_that_it_stops() -> No
     async def remove(worker: str) -> None:
         removed.append(worker)
 
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
     gone = Sign("a", is_alive=False)
-    await until(lambda: gone in signs.written and signs.written.count(ME) > 2)
+    async with running(Failover(signs, "me", SIGNS, remove, never).run()):
+        await until(lambda: gone in signs.written and signs.written.count(ME) > 2)
     assert removed == ["a"]
-    assert gone in signs.written
-    running.cancel()
-    await asyncio.wait({running})
-    assert running.cancelled()
     assert signs.written[-1] == Sign("me", is_alive=False)
     assert signs.stops == signs.starts == 1
 
@@ -155,10 +150,7 @@ async def test_signs_are_given_at_a_steady_pace_although_each_takes_long(
         if len(waited_s) == 5:
             raise asyncio.CancelledError
 
-    async def remove(worker: str) -> None:
-        raise AssertionError
-
-    giving = Failover(SlowSigns(), "me", SIGNS * 1_000, remove, never)
+    giving = Failover(SlowSigns(), "me", SIGNS * 1_000, remove_nobody, never)
     loop = asyncio.get_running_loop()
     with monkeypatch.context() as patched, pytest.raises(asyncio.CancelledError):
         patched.setattr(loop, "time", lambda: now_s)
@@ -178,18 +170,13 @@ async def test_one_whose_loop_is_hung_gives_no_signs_and_removes_nobody(
         asked += 1
         return hung
 
-    async def remove(worker: str) -> None:
-        raise AssertionError
-
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, is_hung).run())
-    await until(lambda: asked > 2)
-    assert signs.written == []
-    assert caplog.text.count("has not turned for 30 s; it gives no more signs of life") == 1
-    hung = False
-    await until(lambda: ME in signs.written)
-    assert "turns again" in caplog.text
-    running.cancel()
-    await asyncio.wait({running})
+    async with running(Failover(signs, "me", SIGNS, remove_nobody, is_hung).run()):
+        await until(lambda: asked > 2)
+        assert signs.written == []
+        assert caplog.text.count("has not turned for 30 s; it gives no more signs of life") == 1
+        hung = False
+        await until(lambda: ME in signs.written)
+        assert "turns again" in caplog.text
     assert signs.written[-1] == Sign("me", is_alive=False)
 
 
@@ -199,13 +186,12 @@ async def test_a_loop_is_hung_if_it_does_not_turn_for_long(monkeypatch: pytest.M
     watch = LoopWatch()
     now_s += 2 * HUNG_AFTER_S  # a worker may take long before it begins
     assert not watch.is_hung()
-    turning = asyncio.ensure_future(watch.run())
-    await asyncio.sleep(0)
-    now_s += HUNG_AFTER_S
-    assert not watch.is_hung()
-    now_s += 1.0
-    assert watch.is_hung()
-    turning.cancel()
+    async with running(watch.run()):
+        await asyncio.sleep(0)
+        now_s += HUNG_AFTER_S
+        assert not watch.is_hung()
+        now_s += 1.0
+        assert watch.is_hung()
 
 
 async def test_a_worker_that_cannot_be_removed_is_removed_later(
@@ -221,13 +207,11 @@ async def test_a_worker_that_cannot_be_removed_is_removed_later(
             raise errors.pop()
         removed.append(worker)
 
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
-    await until(lambda: Sign("a", is_alive=False) in signs.written)
+    async with running(Failover(signs, "me", SIGNS, remove, never).run()):
+        await until(lambda: Sign("a", is_alive=False) in signs.written)
     assert removed == ["a"]
     assert signs.starts == 1
     assert "cannot remove worker a from the group" in caplog.text
-    running.cancel()
-    await asyncio.wait({running})
 
 
 async def test_an_error_begins_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,14 +220,8 @@ async def test_an_error_begins_it_again(monkeypatch: pytest.MonkeyPatch) -> None
     signs = Signs()
     signs.error = OSError("no broker")
 
-    async def remove(worker: str) -> None:
-        raise AssertionError
-
-    running = asyncio.ensure_future(Failover(signs, "me", SIGNS, remove, never).run())
-    await until(lambda: signs.starts == 2 and signs.written)
-    running.cancel()
-    await asyncio.wait({running})
-    assert running.cancelled()
+    async with running(Failover(signs, "me", SIGNS, remove_nobody, never).run()):
+        await until(lambda: signs.starts == 2 and signs.written)
     assert signs.stops == 2
 
 
@@ -255,11 +233,7 @@ async def test_a_cancellation_that_nobody_asked_for_begins_it_again() -> None:
             await asyncio.sleep(60)
         raise asyncio.CancelledError
 
-    running = asyncio.ensure_future(cancellation.run_again(serve, 0, told.append))
-    await until(lambda: told)
-    await asyncio.sleep(0)
-    assert not running.done()
-    running.cancel()
-    await asyncio.wait({running})
-    assert running.cancelled()
+    async with running(cancellation.run_again(serve, 0, told.append)):
+        await until(lambda: told)
+        await asyncio.sleep(0)
     assert len(told) == 1

@@ -35,12 +35,7 @@ from ringfaust.protocol.stored_rows.values import (
     write_positions,
     write_value,
 )
-from ringfaust.protocol.stored_rows.version import (
-    body_start,
-    read_json,
-    versioned,
-    write_json,
-)
+from ringfaust.protocol.stored_rows.version import body_start, read_json, versioned, write_json
 from ringfaust.protocol.stored_rows.writes import without_bodies
 
 __all__ = [

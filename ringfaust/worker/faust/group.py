@@ -13,14 +13,15 @@ import logging
 import time
 from collections.abc import Callable
 
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+)
+
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
-from ringfaust.kafka.admin import (
-    REQUEST_TIMEOUT_S,
-    GroupDescription,
-    KafkaAdmin,
-    open_admin,
-)
+from ringfaust.kafka.admin import REQUEST_TIMEOUT_S, GroupDescription, KafkaAdmin, open_admin
 from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.shared_clients import SharedClients
 
@@ -55,19 +56,23 @@ class RefusedByGroup(RingfaustError):
     """The brokers did not let the worker join its group; it has stopped."""
 
 
-def other_settings_joined(group: str) -> RefusedByGroup:
-    """The error of a worker that starts at the same moment as one with other settings."""
-    return RefusedByGroup(
-        f"the brokers refuse this worker in group {group}: a worker with other settings has joined "
-        f"it. {_REMEDY}"
-    )
-
-
-def may_not_join(group: str) -> RefusedByGroup:
-    """The error of a worker whose user may not join the group."""
-    return RefusedByGroup(
-        f"the brokers do not allow this user to join group {group}: grant read and describe on it"
-    )
+def refusal(error: Exception | None, group: str, session_s: float) -> RefusedByGroup | None:
+    """Why a worker stops that gets this error when it joins; None: it asks again."""
+    match error:
+        case InconsistentGroupProtocolError():  # one with other settings started just now, too
+            text = f"refuse this worker in group {group}: a worker with other settings has joined "
+            text += f"it. {_REMEDY}"
+        case GroupAuthorizationFailedError():
+            text = f"do not allow this user to join group {group}: grant read and describe on it"
+        case InvalidSessionTimeoutError():
+            text = (
+                f"do not accept session_timeout_ms: {session_s * 1000:.0f} in group {group}: "
+                "choose one between their group.min.session.timeout.ms (6000 by default) and "
+                "group.max.session.timeout.ms (1800000 by default)"
+            )
+        case _:
+            return None
+    return RefusedByGroup(f"the brokers {text}")
 
 
 def twin_joined(group: str, identity: str) -> RefusedByGroup:
@@ -76,15 +81,6 @@ def twin_joined(group: str, identity: str) -> RefusedByGroup:
         f"another worker has joined group {group} as {identity}, which is this worker's identity: "
         "its data directory is a copy, and host and path are the same. Delete the file `identity` "
         "in one of the two directories, and start that worker again"
-    )
-
-
-def wrong_session(group: str, session_s: float) -> RefusedByGroup:
-    """The error of a worker whose session timeout the brokers do not accept."""
-    return RefusedByGroup(
-        f"the brokers do not accept session_timeout_ms: {session_s * 1000:.0f} in group {group}: "
-        "choose one between their group.min.session.timeout.ms (6000 by default) and "
-        "group.max.session.timeout.ms (1800000 by default)"
     )
 
 

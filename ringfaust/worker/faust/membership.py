@@ -12,21 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    IllegalStateError,
-    InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
-)
+from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from ringfaust.worker.faust.group import (
-    may_not_join,
-    other_settings_joined,
-    twin_joined,
-    wrong_session,
-)
+from ringfaust.worker.faust.group import refusal, twin_joined
 from ringfaust.worker.faust.vendor import FaustConsumerThread
 
 log = logging.getLogger(__name__)
@@ -97,12 +87,8 @@ class Membership(FaustConsumerThread):
             error, group = self.group_error, self.app.conf.id
             if self._has_twin:
                 raise twin_joined(group, self.app.conf.consumer_group_instance_id or "")
-            if isinstance(error, InvalidSessionTimeoutError):
-                raise wrong_session(group, self.app.conf.broker_session_timeout)
-            if isinstance(error, InconsistentGroupProtocolError):
-                raise other_settings_joined(group)
-            if isinstance(error, GroupAuthorizationFailedError):
-                raise may_not_join(group)
+            if refused := refusal(error, group, self.app.conf.broker_session_timeout):
+                raise refused
             if error is not None:
                 # The client reports this at the next fetch, and this client never fetches.
                 if type(error) is not self._refused_with:

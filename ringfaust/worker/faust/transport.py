@@ -275,13 +275,7 @@ class BatchApp(FaustApp):
     Faust's agents, streams, tables and `exactly_once` cannot be used.
     """
 
-    def __init__(
-        self,
-        id: str,
-        *,
-        protocol: str = "ringfaust",
-        **options: Any,
-    ) -> None:
+    def __init__(self, id: str, *, protocol: str = "ringfaust", **options: Any) -> None:
         self.listener: AssignmentListener
         self.background: Sequence[Background] = ()
         """What runs in the thread of the group's member as long as that does."""

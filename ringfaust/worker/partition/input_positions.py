@@ -17,12 +17,7 @@ from faust.types import TP
 
 from ringfaust.kafka.offsets import CommittedOffset
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.interfaces import (
-    Bounds,
-    ReadTopicIds,
-    StateLost,
-    StopsWorker,
-)
+from ringfaust.worker.interfaces import Bounds, ReadTopicIds, StateLost, StopsWorker
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,7 @@ from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.protocol.routes import Route, copied_key
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.interfaces import (
-    Bounds,
-    PartitionStore,
-    PendingCommit,
-)
+from ringfaust.worker.interfaces import Bounds, PartitionStore, PendingCommit
 from ringfaust.worker.partition.input_positions import log_gaps, start_positions
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.identity import copied_before, last_positions

@@ -35,11 +35,7 @@ from ringfaust.protocol.stored_rows import (
 )
 from ringfaust.spans import open_spans
 from ringfaust.worker.context import WorkerContext
-from ringfaust.worker.interfaces import (
-    Bounds,
-    PartitionStore,
-    PendingCommit,
-)
+from ringfaust.worker.interfaces import Bounds, PartitionStore, PendingCommit
 from ringfaust.worker.partition.command_log import CommandLog
 from ringfaust.worker.partition.group_offsets import GroupOffsets
 from ringfaust.worker.partition.hearing import Hearing

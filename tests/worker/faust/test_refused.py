@@ -12,6 +12,7 @@ from aiokafka.errors import InvalidSessionTimeoutError, KafkaError
 from ringfaust.worker.faust import membership
 from ringfaust.worker.faust.group import RefusedByGroup
 from ringfaust.worker.faust.membership import Membership
+from tests.background import running, until
 
 
 class Thread:
@@ -57,13 +58,9 @@ async def test_another_error_is_told_once_and_the_client_asks_again(
 ) -> None:
     """A fetch would raise it, but the member of the group fetches nothing."""
     thread: Any = Thread(KafkaError("what"))
-    watching = asyncio.ensure_future(watch(thread))
-    while thread.tries < 3:
-        await asyncio.sleep(0)
-    assert caplog.text.count("refuse this worker in group app") == 1
-    Membership._on_member(thread, 7.0)
-    while thread.tries < 6:
-        await asyncio.sleep(0)
-    watching.cancel()
-    await asyncio.wait({watching})
+    async with running(watch(thread)):
+        await until(lambda: thread.tries >= 3)
+        assert caplog.text.count("refuse this worker in group app") == 1
+        Membership._on_member(thread, 7.0)
+        await until(lambda: thread.tries >= 6)
     assert caplog.text.count("refuse this worker in group app") == 2

@@ -267,45 +267,33 @@ JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 
 
 @pytest.mark.parametrize(
-    ("key", "error_code", "is_told"),
+    ("key", "error_code", "told"),
     [
-        (HEARTBEAT, 0, True), (SYNC_GROUP, 0, True), (HEARTBEAT, 27, False),
-        (JOIN_GROUP, 0, False), (LEAVE_GROUP, 0, False),
+        (HEARTBEAT, 0, ["member"]), (SYNC_GROUP, 0, ["member"]), (HEARTBEAT, 27, []),
+        (JOIN_GROUP, 0, []), (JOIN_GROUP, 25, []), (LEAVE_GROUP, 0, []),
+        (HEARTBEAT, 82, ["twin"]), (SYNC_GROUP, 82, ["twin"]), (JOIN_GROUP, 82, ["twin"]),
+        (LEAVE_GROUP, 82, []),
     ],
 )  # fmt: skip
-async def test_a_member_is_who_knows_what_the_group_has_assigned(
-    key: int, error_code: int, is_told: bool
+async def test_answers_tell_who_is_a_member_and_who_has_a_twin(
+    key: int, error_code: int, told: list[str]
 ) -> None:
-    """One that joins may have missed an assignment, and would shut out the new owner (R126)."""
+    """A member is who knows what the group has assigned.
+
+    One that joins may have missed an assignment, and would shut out the new owner (R126). The Kafka
+    client does not know the error of a twin.
+    """
 
     async def send(*_: object) -> Any:
         return SimpleNamespace(API_KEY=key, error_code=error_code)
 
-    client, told = SimpleNamespace(send=send), list[float]()
+    client, found = SimpleNamespace(send=send), list[str]()
     thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
-    vendor.FaustConsumerThread.watch_answers(thread, told.append, Mock())
+    vendor.FaustConsumerThread.watch_answers(
+        thread, lambda _: found.append("member"), lambda: found.append("twin")
+    )
     await client.send(0, None)
-    assert bool(told) is is_told
-
-
-@pytest.mark.parametrize(
-    ("key", "error_code", "is_told"),
-    [
-        (HEARTBEAT, 82, True), (SYNC_GROUP, 82, True), (JOIN_GROUP, 82, True),
-        (LEAVE_GROUP, 82, False), (JOIN_GROUP, 0, False), (JOIN_GROUP, 25, False),
-    ],
-)  # fmt: skip
-async def test_a_twin_is_noticed_though_the_kafka_client_does_not_know_the_error(
-    key: int, error_code: int, is_told: bool
-) -> None:
-    async def send(*_: object) -> Any:
-        return SimpleNamespace(API_KEY=key, error_code=error_code)
-
-    client, told = SimpleNamespace(send=send), Mock()
-    thread: Any = SimpleNamespace(kafka_consumer=SimpleNamespace(_client=client))
-    vendor.FaustConsumerThread.watch_answers(thread, Mock(), told)
-    await client.send(0, None)
-    assert told.called is is_told
+    assert found == told
     assert errors.for_code(82) is errors.UnknownError
 
 

@@ -33,6 +33,7 @@ from ringfaust.worker.observe.processes import UP
 from ringfaust.worker.observe.web import CannotListen, served, web_app
 from ringfaust.worker.partition import numbers as partition_numbers
 from ringfaust.worker.partition.numbers import Holding, PartitionNumbers
+from tests.background import running, until
 from tests.worker.observe.partition import Partition
 
 COMPOSE = Path(__file__).parents[3] / "compose"
@@ -67,11 +68,8 @@ class World:
 
     async def count(self) -> None:
         """Have everything counted once."""
-        counting = asyncio.ensure_future(self.numbers.count(Mock()))
-        async with asyncio.timeout(60):
-            while not self.works[0].numbers.holding:
-                await asyncio.sleep(0)
-        counting.cancel()
+        async with running(self.numbers.count(Mock())):
+            await until(lambda: self.works[0].numbers.holding)
 
 
 def busy(queues: ManyQueues) -> PartitionNumbers:
@@ -200,8 +198,7 @@ async def test_the_count_leaves_a_partition_that_is_revoked_while_it_counts_anot
     world = World(first)
     world.works.append(revoked)
     counting = asyncio.ensure_future(world.count())
-    while not world.numbers.works()[0].state.reads:
-        await asyncio.sleep(0)  # the first rows of the first partition are counted
+    await until(lambda: first.state.reads)  # the first rows of the first partition are counted
     world.works.remove(revoked)
     await counting
     assert first.numbers.holding is not None

@@ -21,6 +21,7 @@ from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.status import StatusPublisher
+from tests.background import running, until
 from tests.worker.observe.partition import Partition
 
 
@@ -309,12 +310,8 @@ async def test_a_worker_tells_of_itself_and_takes_its_row_back(
 
 async def test_a_stopped_worker_removes_its_row(topic: Topic, work: Partition) -> None:
     world = World(topic, work)
-    running = asyncio.ensure_future(world.publisher.run())
-    async with asyncio.timeout(30):
-        while not topic.reader().workers:
-            await asyncio.sleep(0.01)
-    running.cancel()
-    await asyncio.wait({running})
+    async with running(world.publisher.run()):
+        await until(lambda: topic.reader().workers)
     assert not topic.reader().workers
 
 
@@ -326,13 +323,11 @@ async def test_a_missing_topic_and_a_failing_one_cost_a_line_of_log(
     topic.is_missing = True
     work.send("by.a", "m")
     world = World(topic, work)
-    running = asyncio.ensure_future(world.publisher.run())
-    for _ in range(50):
-        await asyncio.sleep(0)
-    topic.is_missing = False
-    async with asyncio.timeout(30):
-        while topic.reader().queue("q") is None:
+    async with asyncio.timeout(30), running(world.publisher.run()):
+        for _ in range(50):
             await asyncio.sleep(0)
+        topic.is_missing = False
+        await until(lambda: topic.reader().queue("q"))
         failures: list[BaseException] = [OSError("the broker is away")] * 3
         failures.append(asyncio.CancelledError("a reader stops"))
         monkeypatch.setattr(topic, "write", _failing(topic.write, failures))
@@ -340,10 +335,6 @@ async def test_a_missing_topic_and_a_failing_one_cost_a_line_of_log(
         while topic.reader().queue("q").counts.added == 0:  # type: ignore[union-attr]
             await world.count()
             await asyncio.sleep(0)
-    assert not running.done()
-    running.cancel()
-    await asyncio.wait([running])
-    assert running.cancelled()
     assert topic.open == 0  # each time it was closed
     told = [record.getMessage() for record in caplog.records]
     assert told == [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -23,10 +24,20 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfaust.worker.partition.task.RETRY_MIN_S", 0.01)
 
 
-def task_of(work: OneCommit, opened: list[Any], orders: Orders | None = None) -> Task:
-    task = new_task(work, [], opened, asyncio.get_running_loop().create_future(), orders)
-    task._context.reader = AnyReader
-    return task
+@asynccontextmanager
+async def opened(
+    work: OneCommit,
+    orders: Orders | None = None,
+    producers: list[Any] | None = None,
+    **context: Any,
+) -> AsyncIterator[Task]:
+    """An open task, which runs one cycle at a time; `context`: what it has instead of the usual."""
+    task = new_task(work, [], [] if producers is None else producers, orders)
+    vars(task._context).update(context)
+    async with asyncio.timeout(20):
+        await task.open()
+        yield task
+        await task.close()
 
 
 def fetch(tp: TP, first: int, end: int) -> Batch:
@@ -55,18 +66,15 @@ async def test_care_does_not_wait_for_a_topic_that_is_read_no_more() -> None:
             super().decide(records, wall_ms)
 
     work = Rerouted(poison=-1)
-    task = task_of(work, [])
-    await task.open()
-    for tp in (GONE, IN):
-        task.offer(fetch(tp, 0, 1))
-    async with asyncio.timeout(10):
+    async with opened(work) as task:
+        for tp in (GONE, IN):
+            task.offer(fetch(tp, 0, 1))
         await task.run_cycle()
         assert task.failure is not None
         task.offer(fetch(IN, 0, 1))
         await task.run_cycle()
-    assert work.done == [0]
-    assert task.failure is None
-    await task.close()
+        assert work.done == [0]
+        assert task.failure is None
 
 
 async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> None:
@@ -80,9 +88,7 @@ async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> 
             super().decide(iter(found), wall_ms)
 
     work, orders = Rerouted(poison=-1), Orders()
-    task = task_of(work, [], orders)
-    await task.open()
-    async with asyncio.timeout(20):
+    async with opened(work, orders) as task:
         for _ in range(2):
             task.offer(fetch(GONE, 0, 1))
             await task.run_cycle()
@@ -94,9 +100,8 @@ async def test_a_retry_is_answered_though_the_route_of_its_record_has_gone() -> 
             task.offer(fetch(IN, number, number + 1))
             await task.run_cycle()
         assert await orders.answers.get() == ""
-    assert work.done == [0, 1, 2]
-    assert not task.trouble and task.failure is None
-    await task.close()
+        assert work.done == [0, 1, 2]
+        assert not task.trouble and task.failure is None
 
 
 class Recreated(Log):
@@ -112,15 +117,9 @@ class Recreated(Log):
             self._position = 0
             self.done.clear()
 
-
-def ends_at(task: Task, work: Recreated, end: int) -> None:
-    """Where the topic ends; the new one has a single record."""
-
-    async def bounds(tps: Collection[TP]) -> dict[TP, Bounds]:
-        return {tp: Bounds(0, 1 if work.is_new else end, "id") for tp in tps}
-
-    context: Any = task._context
-    context.read_bounds = bounds
+    async def bounds(self, tps: Collection[TP]) -> dict[TP, Bounds]:
+        """The new topic has a single record."""
+        return {tp: Bounds(0, 1 if self.is_new else self.poison + 1, "id") for tp in tps}
 
 
 async def until_stopped(task: Task, batch: Batch) -> None:
@@ -131,10 +130,7 @@ async def until_stopped(task: Task, batch: Batch) -> None:
 
 async def test_care_does_not_wait_for_what_a_topic_had_before_it_was_created_again() -> None:
     work = Recreated(poison=3)
-    task = task_of(work, [])
-    ends_at(task, work, 4)
-    await task.open()
-    async with asyncio.timeout(20):
+    async with opened(work, read_bounds=work.bounds) as task:
         task.offer(fetch(IN, 0, 4))
         work.is_new = True
         await task.run_cycle()
@@ -143,17 +139,14 @@ async def test_care_does_not_wait_for_what_a_topic_had_before_it_was_created_aga
         task.offer(fetch(IN, 0, 1))
         for _ in range(5):
             await task.run_cycle()
-    assert work.positions == {"in": 1}
-    assert task.failure is None
-    await task.close()
+        assert work.positions == {"in": 1}
+        assert task.failure is None
 
 
 async def test_a_skip_is_refused_if_its_topic_was_created_again() -> None:
     """R111: the new topic has another record at that position."""
     work, orders = Recreated(poison=2), Orders()
-    task = task_of(work, [], orders)
-    await task.open()
-    async with asyncio.timeout(20):
+    async with opened(work, orders) as task:
         await until_stopped(task, fetch(IN, 0, 3))
         assert task.trouble.startswith("stopped at in/0/2")
         work.is_new, work.poison = True, -1
@@ -164,18 +157,14 @@ async def test_a_skip_is_refused_if_its_topic_was_created_again() -> None:
         task.offer(fetch(IN, 0, 4))
         for _ in range(6):
             await task.run_cycle()
-    assert work.done == [0, 1, 2, 3]
-    assert not work.skipped
-    await task.close()
+        assert work.done == [0, 1, 2, 3]
+        assert not work.skipped
 
 
 async def test_a_retry_is_answered_though_its_topic_was_created_again() -> None:
     """R111, R123: the new topic ends before the position of the record."""
     work, orders = Recreated(poison=2), Orders()
-    task = task_of(work, [], orders)
-    ends_at(task, work, 3)
-    await task.open()
-    async with asyncio.timeout(20):
+    async with opened(work, orders, read_bounds=work.bounds) as task:
         await until_stopped(task, fetch(IN, 0, 3))
         work.is_new, work.poison = True, -1
         orders.give(type="retry_partition")
@@ -185,7 +174,6 @@ async def test_a_retry_is_answered_though_its_topic_was_created_again() -> None:
             await task.run_cycle()
         assert work.done == [0]
         assert await orders.answers.get() == ""
-    await task.close()
 
 
 async def test_the_partition_stays_open_while_a_new_topic_cannot_be_looked_up() -> None:
@@ -198,9 +186,7 @@ async def test_the_partition_stays_open_while_a_new_topic_cannot_be_looked_up() 
             self.has_other_inputs, self.tps = False, frozenset({IN, NEW})
             return True
 
-    opened: list[Any] = []
-    task = task_of(Rerouted(), opened)
-    await task.open()
+    producers: list[Any] = []
     asked: list[Collection[TP]] = []
 
     async def bounds(tps: Collection[TP]) -> dict[TP, Bounds]:
@@ -209,16 +195,15 @@ async def test_the_partition_stays_open_while_a_new_topic_cannot_be_looked_up() 
             raise KafkaConnectionError("of the broker that leads new")
         return {}
 
-    context: Any = task._context
-    context.read_bounds = bounds
-    async with asyncio.timeout(10):
+    async with opened(Rerouted(), producers=producers) as task:
+        context: Any = task._context
+        context.read_bounds = bounds
         await task.run_cycle()
         while task._unread:
             await asyncio.sleep(0)
             await task.run_cycle()
     assert asked == [{NEW}, {NEW}]
-    assert len(opened) == 1
-    await task.close()
+    assert len(producers) == 1
 
 
 async def test_a_topic_that_cannot_be_sought_keeps_no_other_from_it() -> None:
@@ -236,12 +221,8 @@ async def test_a_topic_that_cannot_be_sought_keeps_no_other_from_it() -> None:
                 raise IllegalStateError
             sought.append(tp.topic)
 
-    task = task_of(Six(), [])
-    context: Any = task._context
-    context.reader = Reader
-    await task.open()
-    assert sorted(sought) == sorted({*names} - {"gone"})
-    await task.close()
+    async with opened(Six(), reader=Reader):
+        assert sorted(sought) == sorted({*names} - {"gone"})
 
 
 async def test_a_route_that_restoring_finds_begins_where_the_group_has_read_to() -> None:
@@ -258,12 +239,9 @@ async def test_a_route_that_restoring_finds_begins_where_the_group_has_read_to()
         def check_inputs(self, bounds: Mapping[str, Bounds], committed: Mapping[str, Any]) -> None:
             began.append(committed)
 
-    task = task_of(Rerouted(poison=-1), [])
-
     async def group_offsets(tps: Collection[TP]) -> Mapping[TP, Any]:
         return {tp: f"{tp.topic}'s" for tp in tps}
 
-    task._context.group_offsets = group_offsets
-    await task.open()
-    await task.close()
+    async with opened(Rerouted(poison=-1), group_offsets=group_offsets):
+        pass
     assert began == [{"in": "in's", "new": "new's"}]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from ringfaust.testing.broker import free_port
 from ringfaust.worker.clock import SystemClock
 from ringfaust.worker.partition.hearing import LogEnds
+from tests.background import running
 
 
 class _Clock(SystemClock):
@@ -24,11 +23,8 @@ async def test_brokers_are_silent_only_while_they_are_asked() -> None:
     ends = LogEnds("control", {"bootstrap_servers": f"127.0.0.1:{free_port()}"}, clock)
     clock.now_s = 5.0
     assert ends.silent_s() == 0
-    asking = asyncio.ensure_future(ends.run(tuple))
-    await asyncio.sleep(0)
-    clock.now_s = 12.0
-    assert ends.silent_s() == 7
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    async with running(ends.run(tuple)):
+        await asyncio.sleep(0)
+        clock.now_s = 12.0
+        assert ends.silent_s() == 7
     assert ends.silent_s() == 0

@@ -6,10 +6,7 @@ import pytest
 
 from ringfaust.kafka.offsets import CommittedOffset, changelog_metadata, repartition_metadata
 from ringfaust.protocol.gaps import Gap, GapCause
-from ringfaust.worker.interfaces import (
-    Bounds,
-    StateLost,
-)
+from ringfaust.worker.interfaces import Bounds, StateLost
 from ringfaust.worker.partition.input_positions import (
     GapFound,
     Starts,
@@ -99,9 +96,7 @@ def test_a_log_that_lost_its_end_is_a_gap() -> None:
 
 
 @pytest.mark.parametrize("group", [{}, {"in": 20}])
-def test_a_recreated_topic_starts_at_its_beginning(
-    group: dict[str, int | CommittedOffset],
-) -> None:
+def test_a_recreated_topic_starts_at_its_beginning(group: dict[str, int | CommittedOffset]) -> None:
     bounds = {"in": Bounds(0, 25, "two")}
     found = starts({"in": 20}, group, bounds=bounds)
     assert found == ({"in": 0}, [Gap("in", 0, 20, None, GapCause.RECREATED)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ from ringfaust.worker.interfaces import (
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.task import Task
 from ringfaust.worker.store.rocks import StoreDamaged
+from tests.background import until
 
 
 class OneCommit:
@@ -164,14 +166,29 @@ def new_task(
     work: OneCommit,
     errors: list[BaseException],
     opened: list[Any],
-    crashed: asyncio.Future[object],
     orders: Orders | None = None,
+    crash: Callable[[BaseException], None] = print,
 ) -> Task:
     def open_producer() -> FailingProducer:
         opened.append(FailingProducer(errors))
         return opened[-1]
 
-    return Task(work, context_of(1, crashed.set_result, orders), NoStore(), open_producer)
+    return Task(work, context_of(1, crash, orders), NoStore(), open_producer)
+
+
+@asynccontextmanager
+async def running(
+    work: OneCommit, errors: list[BaseException], opened: list[Any], orders: Orders | None = None
+) -> AsyncIterator[Task]:
+    """A task that is open, and runs, and does not crash the worker."""
+    crashed: list[BaseException] = []
+    task = new_task(work, errors, opened, orders, crashed.append)
+    async with asyncio.timeout(10):
+        await task.open()
+        task.start()
+        yield task
+        await task.close()
+    assert crashed == []
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +267,7 @@ async def test_other_inputs_are_read_without_closing_anything() -> None:
         return dict.fromkeys(tps, "offset")
 
     opened: list[Any] = []
-    task = new_task(Rerouted(), [], opened, asyncio.get_running_loop().create_future())
+    task = new_task(Rerouted(), [], opened)
     await task.open()
     calls.clear()
     context: Any = task._context
@@ -273,15 +290,9 @@ async def test_other_inputs_are_read_without_closing_anything() -> None:
 async def test_an_unknown_outcome_reopens_the_partition_with_a_new_producer() -> None:
     """R117: the producer whose commit failed is not used again."""
     work, opened = OneCommit(), []
-    crashed = asyncio.get_running_loop().create_future()
-    task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
-    await task.open()
-    task.start()
-    async with asyncio.timeout(10):
+    async with running(work, [KafkaConnectionError("closed")], opened):
         await work.settled.wait()
-    await task.close()
     assert len(opened) == 2
-    assert not crashed.done()
 
 
 LASTING: list[BaseException] = [
@@ -294,54 +305,42 @@ LASTING: list[BaseException] = [
 async def test_a_lasting_error_stops_the_partition_after_one_retry(error: BaseException) -> None:
     """R123. Reopening would repeat it every second, forever; the others need the worker."""
     work, opened, orders = OneCommit(), [], Orders()
-    crashed = asyncio.get_running_loop().create_future()
-    task = new_task(work, [error] * 3, opened, crashed, orders)
-    await task.open()
-    task.start()
-    await until_stopped(task)
-    assert len(opened) == 2
-    assert opened[-1].stopped.is_set()
-    assert task.stopped is not None
-    assert task.stopped.error is error
-    assert task.trouble == f"stopped at no record: {task.stopped.reason}"
-    orders.give(type="retry_partition")
-    assert "it has stopped" in await orders.answers.get()  # the error is still there
-    orders.give(type="skip_record", at="in/0/7")
-    assert await orders.answers.get() == "it has stopped at no record, not at in/0/7"
-    orders.give(type="retry_partition")
-    assert await orders.answers.get() == ""
-    assert task.trouble == ""
-    await task.close()
-    assert not crashed.done()
+    async with running(work, [error] * 3, opened, orders) as task:
+        await until_stopped(task)
+        assert len(opened) == 2
+        assert opened[-1].stopped.is_set()
+        assert task.stopped is not None
+        assert task.stopped.error is error
+        assert task.trouble == f"stopped at no record: {task.stopped.reason}"
+        orders.give(type="retry_partition")
+        assert "it has stopped" in await orders.answers.get()  # the error is still there
+        orders.give(type="skip_record", at="in/0/7")
+        assert await orders.answers.get() == "it has stopped at no record, not at in/0/7"
+        orders.give(type="retry_partition")
+        assert await orders.answers.get() == ""
+        assert task.trouble == ""
 
 
 async def test_an_input_that_may_not_be_read_stops_the_partition() -> None:
     """R123. Without a retry, after which everything would go well until it is read again."""
     opened: list[Any] = []
-    crashed = asyncio.get_running_loop().create_future()
-    task = new_task(OneCommit(), [None], opened, crashed, Orders())
-    await task.open()
-    task.start()
-    task.check_inputs(TopicAuthorizationFailedError("in may not be read"))
-    await until_stopped(task)
-    assert len(opened) == 1
-    assert task.stopped is not None
-    assert "in may not be read" in task.stopped.reason
-    assert "grant" in task.stopped.remedy
-    await task.close()
-    assert not crashed.done()
+    async with running(OneCommit(), [], opened, Orders()) as task:
+        task.check_inputs(TopicAuthorizationFailedError("in may not be read"))
+        await until_stopped(task)
+        assert len(opened) == 1
+        assert task.stopped is not None
+        assert "in may not be read" in task.stopped.reason
+        assert "grant" in task.stopped.remedy
 
 
 async def until_stopped(task: Task) -> None:
-    async with asyncio.timeout(10):
-        while task.stopped is None:
-            await asyncio.sleep(0)
+    await until(lambda: task.stopped)
 
 
 async def test_a_cancellation_that_nobody_asked_for_stops_the_worker() -> None:
     """If not: the partition would not be served any more, without a word."""
     work, crashed = OneCommit(), asyncio.get_running_loop().create_future()
-    task = new_task(work, [asyncio.CancelledError()], [], crashed)
+    task = new_task(work, [asyncio.CancelledError()], [], crash=crashed.set_result)
     await task.open()
     task.start()
     async with asyncio.timeout(10):
@@ -354,9 +353,8 @@ async def test_a_task_says_that_it_is_closed_before_its_store_is() -> None:
 
     It lists them until the others are closed, too, and the count must not read their stores.
     """
-    crashed = asyncio.get_running_loop().create_future()
     work, said = OneCommit(), []
-    task = new_task(work, [], [], crashed)
+    task = new_task(work, [], [])
     await task.open()
     work.has_work = False
     source: Any = SimpleNamespace(close=lambda: said.append(task.trouble))
@@ -379,28 +377,26 @@ class Behind:
 @pytest.mark.parametrize("end", [1, 12], ids=["created again", "cut"])
 async def test_a_changelog_that_has_lost_rows_stops_the_partition(end: int) -> None:
     """The store has them. If the worker went on, the rings would lose them with the store."""
-    work, producer, opened = OneCommit(), FailingProducer([]), []
-    crashed = asyncio.get_running_loop().create_future()
-    task = new_task(work, [], opened, crashed)
 
-    async def commit(*_: object) -> int:
-        return end
+    class Producer(FailingProducer):
+        async def commit(self, *_: object) -> int:
+            return end
 
-    def take_commit(wall_ms: int, **_: bool) -> PendingCommit:
-        return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
+    class Work(OneCommit):
+        def take_commit(self, wall_ms: int, **_: bool) -> PendingCommit:
+            return PendingCommit({}, Writes([], [(b"row", b"")] * min(end, 3)), {}, wall_ms)
 
-    for where, name, value in [
-        (producer, "commit", commit), (work, "take_commit", take_commit),
-        (task, "_source", NoStore(Behind())), (task, "_open_producer", lambda: producer),
-    ]:  # fmt: skip
-        setattr(where, name, value)
-    await task.open()
-    task.start()
-    await until_stopped(task)  # without a retry, which might not notice it any more
-    assert task.stopped is not None
-    assert isinstance(task.stopped.error, StateLost)
-    await task.close()  # commits nothing more
-    assert not crashed.done()
+    crashed: list[BaseException] = []
+    context = context_of(1, crashed.append)
+    task = Task(Work(), context, NoStore(Behind()), lambda: Producer([]))
+    async with asyncio.timeout(10):
+        await task.open()
+        task.start()
+        await until_stopped(task)  # without a retry, which might not notice it any more
+        assert task.stopped is not None
+        assert isinstance(task.stopped.error, StateLost)
+        await task.close()  # commits nothing more
+    assert crashed == []
 
 
 async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
@@ -411,11 +407,8 @@ async def test_a_task_that_refuses_its_state_commits_nothing() -> None:
             raise StateLost("the changelog lost its end")
 
     work, opened = Refusing(), []
-    task = new_task(work, [], opened, asyncio.get_running_loop().create_future())
-    await task.open()
-    task.start()
-    await until_stopped(task)
-    await task.close()
+    async with running(work, [], opened) as task:
+        await until_stopped(task)
     assert len(opened) == 1
     assert opened[-1].stopped.is_set()
     assert not work.settled.is_set()
@@ -465,39 +458,29 @@ class AppliedWork(CountingWork):
 async def reopened(task: Task, opened: list[Any], times: int) -> None:
     """Offer a fetch of three records, which the next commit does not get past."""
     task.offer(fetch_of(3))
-    while len(opened) < times:
-        await asyncio.sleep(0)
+    await until(lambda: len(opened) >= times)
+
+
+DAMAGE = StoreDamaged(Path("data/partition-0"), "a checksum")
 
 
 async def test_a_damaged_database_is_no_records_fault() -> None:
     """R123. The partition is rebuilt; one record at a time would only hold up its queues."""
     work, opened = AppliedWork(), []
-    crashed = asyncio.get_running_loop().create_future()
-    damage = StoreDamaged(Path("data/partition-0"), "a checksum")
-    task = new_task(work, [damage], opened, crashed)
-    async with asyncio.timeout(10):
-        await task.open()
-        task.start()
+    async with running(work, [DAMAGE], opened) as task:
         await reopened(task, opened, 2)
         task.offer(fetch_of(3))
-        while task.failure is not None or not work.batches:
-            await asyncio.sleep(0)
+        await until(lambda: task.failure is None and work.batches)
         assert work.batches == [3]
-        await task.close()
-    assert not crashed.done()
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["damaged again", "and a record"])
 async def test_after_a_damage_the_partition_stops_where_it_should(again: bool) -> None:
     """R123. The next damage stops it; an error of a record does so at this record."""
-    work, opened = AppliedWork(), []
-    crashed = asyncio.get_running_loop().create_future()
-    damage = StoreDamaged(Path("data/partition-0"), "a checksum")
+    opened: list[Any] = []
     lasting: list[BaseException] = [MessageSizeTooLargeError("the changelog")] * 2
-    task = new_task(work, [damage, damage] if again else [*lasting, damage], opened, crashed)
-    async with asyncio.timeout(10):
-        await task.open()
-        task.start()
+    errors = [DAMAGE, DAMAGE] if again else [*lasting, DAMAGE]
+    async with running(AppliedWork(), errors, opened) as task:
         for times in range(2, 3 if again else 4):
             await reopened(task, opened, times)
         task.offer(fetch_of(3))
@@ -505,8 +488,6 @@ async def test_after_a_damage_the_partition_stops_where_it_should(again: bool) -
         assert task.stopped is not None
         assert isinstance(task.stopped.error, StoreDamaged) == again
         assert (task.stopped.record is None) == again
-        await task.close()
-    assert not crashed.done()
 
 
 class AskedWork(CountingWork):
@@ -598,66 +579,56 @@ async def offer_each(task: Task, work: CountingWork, *counts: int) -> None:
         await work.began.wait()
 
 
-async def test_a_batch_grows_while_the_one_before_it_is_in_flight() -> None:
-    """A record waits for one other batch at most, however small the fetches are."""
-    work, producer = CountingWork(), HeldProducer()
+@asynccontextmanager
+async def held(work: CountingWork, most: int = 1000) -> AsyncIterator[tuple[Task, HeldProducer]]:
+    """A running task whose first commit, of one record, is held until the end, or let go."""
+    producer = HeldProducer()
     async with asyncio.timeout(10):
-        task = await counting(work, producer)
+        task = await counting(work, producer, most)
         await offer_each(task, work, 1)
         await producer.began.acquire()
+        yield task, producer
+        for _ in range(3):
+            producer.let_go.release()
+        await task.close()
+
+
+async def test_a_batch_grows_while_the_one_before_it_is_in_flight() -> None:
+    """A record waits for one other batch at most, however small the fetches are."""
+    work = CountingWork()
+    async with held(work) as (task, producer):
         await offer_each(task, work, 2, 3, 4)
         assert work.batches == [1]
         producer.let_go.release()
         await producer.began.acquire()
         assert work.batches == [1, 9]
-        producer.let_go.release()
-        producer.let_go.release()
-        await task.close()
 
 
 async def test_a_transaction_is_begun_early_only_if_a_batch_waits_for_it() -> None:
     """One that is never used would have to be aborted."""
-    work, producer = CountingWork(), HeldProducer()
-    outputs = [(Role.EVENTS, None)]
+    work, outputs = CountingWork(), [(Role.EVENTS, None)]
     work.decided_outputs = lambda: outputs if work.decided else ()  # type: ignore[method-assign]
-    async with asyncio.timeout(10):
-        task = await counting(work, producer)
-        await offer_each(task, work, 1)
-        await producer.began.acquire()
+    async with held(work) as (task, producer):
         assert producer.begun_next == []
         await offer_each(task, work, 2)
-        while not producer.begun_next:
-            await asyncio.sleep(0)
+        await until(lambda: producer.begun_next)
         assert producer.begun_next == [outputs]
-        for _ in range(3):
-            producer.let_go.release()
-        await task.close()
 
 
 async def test_a_batch_that_is_full_takes_no_more() -> None:
-    work, producer = CountingWork(), HeldProducer()
-    async with asyncio.timeout(10):
-        task = await counting(work, producer, most=5)
-        await offer_each(task, work, 1)
-        await producer.began.acquire()
+    work = CountingWork()
+    async with held(work, most=5) as (task, producer):
         await offer_each(task, work, 3, 3)
         task.offer(fetch_of(1))
         producer.let_go.release()
         await producer.began.acquire()
         assert work.batches == [1, 6]
-        for _ in range(3):
-            producer.let_go.release()
-        await task.close()
 
 
 async def test_a_suspicion_is_not_forgotten_while_a_batch_grows() -> None:
-    work, producer = CountingWork(), HeldProducer()
-    reopened = asyncio.Event()
+    work, reopened = CountingWork(), asyncio.Event()
     work.check_inputs = lambda *_: reopened.set()  # type: ignore[method-assign]
-    async with asyncio.timeout(10):
-        task = await counting(work, producer)
-        await offer_each(task, work, 1)
-        await producer.began.acquire()
+    async with held(work) as (task, producer):
         await offer_each(task, work, 1)
         task.check_inputs(InputChanged("in was created again"))
         for _ in range(3):
@@ -692,14 +663,10 @@ async def test_closing_abandons_a_commit_that_does_not_end(monkeypatch: pytest.M
 
 async def test_closing_does_not_commit_after_a_failure() -> None:
     """Its outcome is unknown, so what the work holds in memory is worthless."""
-    work, opened, crashed = CountingWork(), [], asyncio.get_running_loop().create_future()
-    task = new_task(work, [KafkaConnectionError("closed")], opened, crashed)
-    async with asyncio.timeout(10):
-        await task.open()
-        task.start()
+    work, opened = CountingWork(), []
+    async with running(work, [KafkaConnectionError("closed")], opened) as task:
         await offer_each(task, work, 1)
         await opened[0].stopped.wait()
-        await task.close()
     assert work.batches == [1]
 
 
@@ -752,8 +719,8 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
         async def seek(self, tp: TP, offset: int) -> None:
             sought.set()
 
-    crashed = asyncio.get_running_loop().create_future()
-    context = context_of(1000, crashed.set_result, orders)
+    crashed: list[BaseException] = []
+    context = context_of(1000, crashed.append, orders)
     context.reader = Reader
     task = Task(work, context, NoStore(), lambda: FailingProducer([]))
     await task.open()
@@ -777,11 +744,10 @@ async def test_a_record_that_cannot_be_processed_is_named_and_skipped() -> None:
         await sought.wait()
         task.offer(fetch)
         assert await orders.answers.get() == ""
-        while work.done != [0, 1, 2, 3, 4]:
-            await asyncio.sleep(0)
+        await until(lambda: work.done == [0, 1, 2, 3, 4])
         assert work.skipped == [(2, "skipped: skipped by ann: ValueError: a bug")]
         await task.close()
-    assert not crashed.done()
+    assert crashed == []
 
 
 async def test_an_idle_partition_finds_out_that_its_next_owner_has_shut_it_out(
@@ -806,16 +772,10 @@ async def test_an_idle_partition_finds_out_that_its_next_owner_has_shut_it_out(
             return PendingCommit({}, Writes([], []), {}, wall_ms)
 
     work, errors = Idle(), list[BaseException]()
-    crashed = asyncio.get_running_loop().create_future()
-    task = new_task(work, errors, [], crashed)
-    await task.open()
-    task.start()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert work.probes == 0
-    async with asyncio.timeout(10):
+    async with running(work, errors, []) as task:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert work.probes == 0
         await task.hand_over()
-    assert work.probes == 3
-    assert task.is_handed_over
-    await task.close()
-    assert not crashed.done()
+        assert work.probes == 3
+        assert task.is_handed_over

@@ -15,6 +15,7 @@ from ringfaust.protocol.records import FetchedRecord, Role
 from ringfaust.worker.store.changelog import OWN_PACE, STANDBY_PACE, Pace
 from ringfaust.worker.store.follower import Follower, NotOpen, OwnStore
 from ringfaust.worker.store.rocks import RocksStore, open_rocks_store
+from tests.background import until
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
 
@@ -113,8 +114,7 @@ async def test_a_standby_that_is_opened_and_given_up_at_once_leaves_the_store_to
     follower = Follower(0, world.context)
     world.write(*[f"k{number}" for number in range(9)])
     opening = asyncio.ensure_future(follower.catch_up(Pace(1, rests=True)))
-    while not world.opened:
-        await asyncio.sleep(0)
+    await until(lambda: world.opened)
     opening.cancel()
     assert len(await rows(follower)) == 9
     with pytest.raises(asyncio.CancelledError):
@@ -147,9 +147,7 @@ async def test_a_standby_that_rests_notes_how_far_it_has_come(world: World) -> N
     store.close()
 
 
-async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(
-    world: World,
-) -> None:
+async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(world: World) -> None:
     """The tombstones since then must still exist; see `replay`."""
     follower = Follower(0, world.context)
     await follower.catch_up(STANDBY_PACE)

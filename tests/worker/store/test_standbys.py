@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from ringfaust.worker.store import standbys
 from ringfaust.worker.store.follower import Follower
 from ringfaust.worker.store.rocks import StoreUnusable, open_rocks_store
 from ringfaust.worker.store.standbys import Standbys
+from tests.background import running, until
 from tests.sim.broker import Broker
 from tests.sim.kafka import VirtualConsumer, virtual_topic_ids
 
@@ -101,10 +102,8 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        running = asyncio.ensure_future(self.standbys.run())
-        yield
-        running.cancel()
-        await asyncio.wait({running})
+        async with running(self.standbys.run()):
+            yield
         await self.standbys.stop()
 
 
@@ -112,12 +111,6 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(standbys, "_RETRY_S", 0.01)
     return World(tmp_path)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0)
 
 
 async def test_standbys_follow_and_say_how_far_they_are_behind(world: World) -> None:
@@ -179,9 +172,7 @@ async def test_a_standby_notes_when_the_brokers_said_that_there_is_nothing_to_ap
         assert store.applied[1] == world.broker.now_ms - 10 * hour_ms
 
 
-async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(
-    world: World,
-) -> None:
+async def test_a_task_takes_over_the_open_store_and_the_standby_takes_it_back(world: World) -> None:
     """A partition moves here, and back to its owner."""
     world.write(0, "k1")
     async with world.running():
@@ -211,9 +202,7 @@ async def test_a_standby_that_nobody_needs_is_closed(world: World) -> None:
     open_rocks_store(world.follower(1).path, Cache(1 << 20)).close()
 
 
-async def test_a_standby_that_is_given_up_while_it_opens_leaves_nothing_open(
-    world: World,
-) -> None:
+async def test_a_standby_that_is_given_up_while_it_opens_leaves_nothing_open(world: World) -> None:
     world.write(0, *[f"k{number}" for number in range(50)])
     async with world.running():
         for _ in range(20):

@@ -157,9 +157,7 @@ def test_a_manifest_without_its_end_never_opens_a_store_with_a_hole(
     assert set_aside_folders(folder)
 
 
-def test_a_manifest_that_loses_its_end_after_the_store_was_closed_is_noticed(
-    folder: Path,
-) -> None:
+def test_a_manifest_that_loses_its_end_after_the_store_was_closed_is_noticed(folder: Path) -> None:
     reopened(folder).close()
     newest = max(folder.glob("MANIFEST-*"))
     os.truncate(newest, newest.stat().st_size // 2)
