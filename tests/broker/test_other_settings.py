@@ -18,10 +18,10 @@ UNCHECKED = """
 import sys
 from pathlib import Path
 from ringfaust.config import load
-from ringfaust.config.applied import newest_of
-from ringfaust.worker.app import _run_faust
-worker, queues = load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]))
-_run_faust(worker, newest_of([], queues, ""))
+from ringfaust.worker import app
+async def check_group(*_): pass
+app.check_group = check_group
+app.run(*load(Path(sys.argv[1]), data_dir=Path(sys.argv[2])))
 """
 """A worker that does not ask first, as if both had asked before the other one had joined."""
 
