@@ -19,7 +19,6 @@ LONGER = {
     "client/consumer.py": 467,
     "core/queue.py": 547,
     "core/table.py": 572,
-    "importers/artemis_settings.py": 404,
     "processor/processor.py": 619,
     "protocol/control.py": 401,
     "protocol/lifecycle.py": 455,
