@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,30 +25,19 @@ its queue says (R40)."""
 _REASON_CHARS = 2_000
 
 
+@dataclass(frozen=True, slots=True)
 class Subscriber:
-    """What a queue's messages are handled by, and how.
+    """What a queue's messages are handled by, and how."""
 
-    Args:
-        queue: for the log.
-        consumer: options of its `RingConsumer`.
-        handler: what is called for each message.
-        concurrency: how many messages are handled at a time.
-        retries: the exceptions after which a message is delivered again.
-    """
-
-    def __init__(
-        self,
-        queue: str,
-        consumer: Mapping[str, Any],
-        handler: Handler,
-        concurrency: int,
-        retries: Retries,
-    ) -> None:
-        self.queue = queue
-        self.consumer = consumer
-        self.handler = handler
-        self.concurrency = concurrency
-        self.retries = retries
+    queue: str
+    """For the log."""
+    consumer: Mapping[str, Any]
+    """Options of its `RingConsumer`."""
+    handler: Handler
+    concurrency: int
+    """How many messages are handled at a time."""
+    retries: Retries
+    """The exceptions after which a message is delivered again."""
 
     def delay_ms(self, error: BaseException) -> tuple[bool, int | None]:
         """Whether a message is delivered again after an exception, and when; by its class."""

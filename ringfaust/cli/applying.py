@@ -17,7 +17,7 @@ from ringfaust.cli.operate import (
     confirm,
     operator,
     print_json,
-    print_table,
+    print_list,
     say,
     with_admin,
     with_application,
@@ -197,29 +197,18 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
     Example: ringfaust history
     """
     found = with_admin(target, lambda admin: admin.history(), needs_worker=False)
-    if as_json:
-        print_json(
-            [
-                ShownRevision(
-                    each.revision, each.applied_ms, each.who, each.text, {**each.document}
-                )
-                for each in found
-            ]
-        )
-        return
-    if not found:
-        say("nothing was applied yet: the workers use their queues.yaml")
-        return
-    print_table(
-        ("revision", "applied", "by", "what"),
+    print_list(
         [
-            (
-                each.revision,
-                time_text(each.applied_ms) if each.applied_ms else "before revision 1",
-                each.who, each.text or "-",
-            )
+            ShownRevision(each.revision, each.applied_ms, each.who, each.text, {**each.document})
             for each in found
         ],
+        ("revision", "applied", "by", "what"),
+        lambda each: (
+            each.revision,
+            time_text(each.applied_ms) if each.applied_ms else "before revision 1",
+            each.who, each.text or "-",
+        ),
+        as_json=as_json, nothing="nothing was applied yet: the workers use their queues.yaml",
     )  # fmt: skip
 
 

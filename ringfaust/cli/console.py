@@ -14,8 +14,9 @@ from ringfaust.cli.operate import Target, say
 from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
 from ringfaust.config.documents import check
 from ringfaust.console.access import READ_TOKEN_VARIABLE, new_token, read_token
-from ringfaust.console.app import ConsoleOptions, attach_console
+from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
+from ringfaust.console.context import ConsoleOptions
 from ringfaust.errors import RingfaustError
 
 _STOP_TIMEOUT_S = 2.0

@@ -12,6 +12,7 @@ import typer
 from ringfaust.cli.operate import (
     AsJson,
     Target,
+    Yes,
     print_json,
     print_json_line,
     print_list,
@@ -84,8 +85,8 @@ class Redrive(NamedTuple):
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be sent. Send nothing.")
     ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
+    yes: Yes = False
+    as_json: AsJson = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

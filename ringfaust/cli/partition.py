@@ -50,45 +50,37 @@ class ListedPartition:
     """A partition, as the workers report it."""
 
     partition: str
-    state: str
+    state: str = "unassigned"
     """serving, recovering, stopped, or unassigned."""
-    worker: str
+    worker: str = ""
     """Empty: none."""
-    lag: int
+    lag: int = 0
     """Records that are not read yet."""
-    at: str
+    at: str = ""
     """The input record at which it has stopped: topic/partition/offset."""
-    reason: str
-    remedy: str
-    since_ms: int
+    reason: str = ""
+    remedy: str = ""
+    since_ms: int = 0
     """When it stopped, in ms since 1970; 0: it has not."""
 
 
 def listed(workers: Sequence[WorkerStatus], partitions: int, now_ms: int) -> list[ListedPartition]:
     """What the workers report about each partition."""
-    found = {str(number): _not_stopped(str(number)) for number in range(partitions)}
+    found = {each: ListedPartition(partition=each) for each in map(str, range(partitions))}
     for each in workers:
         if each.is_stale(now_ms):
             continue
         for number in each.partitions:
             state = "recovering" if number in each.recovering else "serving"
-            lag = each.lag.get(number, 0)
-            found[str(number)] = _not_stopped(str(number), state, each.worker, lag)
+            found[str(number)] = ListedPartition(
+                partition=str(number), state=state, worker=each.worker, lag=each.lag.get(number, 0)
+            )
         for it in each.stopped:
             found[it.partition] = ListedPartition(
-                partition=it.partition, state="stopped", worker=each.worker, lag=0, at=it.at,
+                partition=it.partition, state="stopped", worker=each.worker, at=it.at,
                 reason=it.reason, remedy=it.remedy, since_ms=it.since_ms,
             )  # fmt: skip
     return [*found.values()]
-
-
-def _not_stopped(
-    name: str, state: str = "unassigned", worker: str = "", lag: int = 0
-) -> ListedPartition:
-    return ListedPartition(
-        partition=name, state=state, worker=worker, lag=lag, at="", reason="", remedy="",
-        since_ms=0,
-    )  # fmt: skip
 
 
 def _all(target: Target) -> list[ListedPartition]:

@@ -22,6 +22,7 @@ from ringfaust.cli.operate import (
     confirm,
     print_fields,
     print_json,
+    print_list,
     print_table,
     say,
     with_admin,
@@ -75,17 +76,13 @@ def list_queues(
     Example: ringfaust queue ls 'departures.#'
     """
     found = with_admin(target, lambda admin: admin.queues(pattern))
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        say(f"no queue matches {pattern}")
-        return
-    print_table(
+    print_list(
+        found,
         ("queue", "partition", "ring size", *HELD_STATES, *_LISTED_TOTALS, "consumers", "paused"),
-        [_row(summary) for summary in found],
-    )
-    warn_of_homes([(each.queue, each.partition) for each in found])
+        _row, as_json=as_json, nothing=f"no queue matches {pattern}",
+    )  # fmt: skip
+    if not as_json:
+        warn_of_homes([(each.queue, each.partition) for each in found])
 
 
 def warn_of_homes(found: Sequence[tuple[str, int]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from ringfaust.client import configuring
 from ringfaust.client.configuring import Applied, NotApplied, Raised
-from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
+from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.client.inspected import (
     MessageDetails,
@@ -20,8 +20,8 @@ from ringfaust.client.inspected import (
     SettingSince,
     XidDetails,
 )
-from ringfaust.client.locate import UNKNOWN_QUEUE
-from ringfaust.client.resource import AsyncResource
+from ringfaust.client.locate import UNKNOWN_QUEUE, ask_known
+from ringfaust.client.resource import Connected
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
@@ -35,7 +35,7 @@ _BODY_BYTES = 1_000
 _MOVED_AT_ONCE = 100
 
 
-class Admin(AsyncResource):
+class Admin(Connected):
     """An operator's connection to one application. It finds the partition of a queue by itself.
 
     ::
@@ -58,21 +58,7 @@ class Admin(AsyncResource):
     """
 
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
-        refuse_unknown(options, ConnectOptions)
-        self._connection = Connection(options)
-
-    async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            ClientError: the application has no topics.
-            KafkaError: the brokers cannot be reached or refuse the client.
-        """
-        await self._connection.open()
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._connection.close()
+        super().__init__(options)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -535,20 +521,7 @@ class Admin(AsyncResource):
         return answer
 
     async def _ask_known(self, kind: str, **fields: Any) -> dict[int, dict[str, Any]]:
-        """Ask every partition; leave out those that do not know the queue."""
-
-        async def ask(partition: int) -> dict[str, Any] | None:
-            try:
-                return await self._ask(partition, kind, **fields)
-            except Refused as refused:
-                if refused.reason != UNKNOWN_QUEUE:
-                    raise
-                return None
-
-        partitions = self._partitions
-        answers = await asyncio.gather(*map(ask, partitions))
-        found = zip(partitions, answers, strict=True)
-        return {partition: answer for partition, answer in found if answer is not None}
+        return await ask_known(self._request, self._partitions, {"type": kind, **fields})
 
     async def _do_in(self, queue: str, kind: str, **fields: Any) -> None:
         """Do something in each partition of a queue that is in use."""

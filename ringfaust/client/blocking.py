@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ringfaust.client.errors import Closed
 from ringfaust.client.resource import AsyncResource
 
+A = TypeVar("A")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -56,6 +59,19 @@ class EventLoopThread:
             loop.close()
 
 
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncResource, P], T]:
+    """The method of a `SyncResource` that waits for a method of what it wraps."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._loop.run(method(self._inner, *args, **kwargs))
+        return result
+
+    return call
+
+
 class SyncResource:
     """Wraps an asyncio client and runs it in a thread of its own."""
 
@@ -66,15 +82,20 @@ class SyncResource:
 
     def start(self) -> None:
         """Connect; see the asyncio client's `start`."""
-        self._enter()
+        self._loop.open()
+        try:
+            self._loop.run(self._inner.start())
+        except BaseException:
+            self._loop.close()
+            raise
 
     def close(self) -> None:
         """Disconnect; see the asyncio client's `close`."""
-        self._exit(None, None, None)
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         """Connect."""
-        self._enter()
+        self.start()
         return self
 
     def __exit__(
@@ -84,22 +105,6 @@ class SyncResource:
         trace: TracebackType | None,
     ) -> None:
         """Disconnect; an exception has the effect that it has in the asyncio client."""
-        self._exit(kind, error, trace)
-
-    def _enter(self) -> None:
-        self._loop.open()
-        try:
-            self._loop.run(self._inner.start())
-        except BaseException:
-            self._loop.close()
-            raise
-
-    def _exit(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
         if not self._loop.is_open:
             return
         try:

@@ -153,7 +153,9 @@ async def apply(
     count = len(connection.partitions)
     mine = Configuration(1, document, who, text)
     encode(_command(mine))  # refuses what no worker takes, before anything is asked
-    _check_document(connection, document, count)
+    ours = {connection.topic(role) for role in Role}
+    if faults := document_faults(document, ours, count):
+        raise BadArgument("apply: " + "; ".join(faults))
     now = feeds_of(document, count)
     before = {number: feeds_of(each.document, count) for number, each in used.items()}
     await asyncio.gather(*(_check_routes(*each, now, queues_in) for each in before.items()))
@@ -228,17 +230,6 @@ async def raise_level(connection: Connection, level: int, who: str) -> Raised:
         return Raised(level, *done)
     finally:
         await writer.stop()
-
-
-def _check_document(connection: Connection, document: Mapping[str, Any], count: int) -> None:
-    """Check a document as `queues.yaml` is checked.
-
-    Raises:
-        BadArgument: it is not valid.
-    """
-    ours = {connection.topic(role) for role in Role}
-    if faults := document_faults(document, ours, count):
-        raise BadArgument("apply: " + "; ".join(faults))
 
 
 def _check_hops(before: Iterable[Feeds], now: Feeds) -> None:

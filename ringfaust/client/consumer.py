@@ -26,7 +26,7 @@ from ringfaust.client.errors import (
     Refused,
     SettleRefused,
 )
-from ringfaust.client.locate import QueueLocation, locate
+from ringfaust.client.locate import locate
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
 from ringfaust.client.resource import AsyncResource
@@ -155,7 +155,12 @@ class RingConsumer(AsyncResource):
         try:
             if self._session is None:
                 await self._connection.open()
-            await self._attachment.start(await self._find())
+            options = self._options
+            place = await locate(
+                self._connection, self.queue, address=options.get("address", ""),
+                key=options.get("key"), partition=options.get("partition"),
+            )  # fmt: skip
+            await self._attachment.start(place)
             self._settles.start()
         except BaseException:
             await self._disconnect()
@@ -175,16 +180,6 @@ class RingConsumer(AsyncResource):
             self._held.clear()
             await self._attachment.close()
             await self._disconnect()
-
-    async def _find(self) -> QueueLocation:
-        options = self._options
-        return await locate(
-            self._connection,
-            self.queue,
-            address=options.get("address", ""),
-            key=options.get("key"),
-            partition=options.get("partition"),
-        )
 
     async def _failed(self) -> None:
         """Release what was received before an exception, so that the attempt counts (R40)."""
@@ -300,7 +295,8 @@ class RingConsumer(AsyncResource):
             Closed: the consumer is not started or already closed.
             KafkaError: the brokers did not accept the acks.
         """
-        self._check_open()
+        if self.partition < 0 or self._is_closed:
+            raise Closed("the consumer is not started or already closed")
         self._queue_dups_ok_acks()
         return await self._settles.flush()
 
@@ -346,10 +342,6 @@ class RingConsumer(AsyncResource):
         self._queue_dups_ok_acks()
         if len(self._settles):
             await self._settles.write(-1, b"")
-
-    def _check_open(self) -> None:
-        if self.partition < 0 or self._is_closed:
-            raise Closed("the consumer is not started or already closed")
 
     async def settle(
         self, message: Message, kind: str, confirm: bool, **fields: str | int | None

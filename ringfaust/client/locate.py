@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringfaust.client.connection import Connection
@@ -68,9 +69,9 @@ async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation 
         NoAnswer: a partition has no worker.
     """
     partitions = sorted(connection.partitions)
-    requests = [_added(connection, partition, queue) for partition in partitions]
-    added = dict(zip(partitions, await asyncio.gather(*requests), strict=True))
-    known = {partition: count for partition, count in added.items() if count is not None}
+    command = {"type": "list", "queue": queue, "limit": 0}
+    answers = await ask_known(connection.request, partitions, command)
+    known = {number: int(each["counts"]["added"]) for number, each in answers.items()}
     if not known:
         return None
     by_name = partition_of(queue, len(partitions))
@@ -78,13 +79,22 @@ async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation 
     return QueueLocation(most, known[most] > 0 or len(known) == 1)
 
 
-async def _added(connection: Connection, partition: int, queue: str) -> int | None:
-    """Return how many messages the queue has received in a partition; None if it is unknown."""
-    command: dict[str, Any] = {"type": "list", "queue": queue, "limit": 0}
-    try:
-        body = await connection.request(partition, command)
-    except Refused as refused:
-        if refused.reason != UNKNOWN_QUEUE:
-            raise
-        return None
-    return int(body["answer"]["counts"]["added"])
+async def ask_known(
+    request: Callable[[int, Mapping[str, Any]], Awaitable[dict[str, Any]]],
+    partitions: Sequence[int],
+    command: Mapping[str, Any],
+) -> dict[int, dict[str, Any]]:
+    """Ask every partition; leave out those that do not know the queue."""
+
+    async def ask(partition: int) -> dict[str, Any] | None:
+        try:
+            body = await request(partition, command)
+        except Refused as refused:
+            if refused.reason != UNKNOWN_QUEUE:
+                raise
+            return None
+        answer: dict[str, Any] = body["answer"]
+        return answer
+
+    found = zip(partitions, await asyncio.gather(*map(ask, partitions)), strict=True)
+    return {partition: answer for partition, answer in found if answer is not None}

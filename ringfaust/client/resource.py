@@ -1,9 +1,11 @@
-"""The base class of all clients, which are open for the duration of an `async with` block."""
+"""The base classes of all clients, which are open for the duration of an `async with` block."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
+
+from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
 
 
 class AsyncResource:
@@ -35,3 +37,25 @@ class AsyncResource:
         if isinstance(error, Exception):
             await self._failed()
         await self.close()
+
+
+class Connected(AsyncResource):
+    """A client that has a connection of its own."""
+
+    def __init__(self, options: ConnectOptions, kind: type = ConnectOptions) -> None:
+        """`kind`: the TypedDict that has its options."""
+        refuse_unknown(options, kind)
+        self._connection = Connection(options)
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClientError: the application has no topics.
+            KafkaError: the brokers cannot be reached or refuse the client.
+        """
+        await self._connection.open()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._connection.close()

@@ -29,6 +29,10 @@ _NONE_ATTACHED = "bad_command"
 """The reason with which a worker refuses a rollback if no consumer of the session is attached."""
 
 
+_DELIVERY = ("queue", "consumer", "message", "delivery")
+"""The fields of a settle that name the delivery."""
+
+
 class _PendingSettle(NamedTuple):
     """A settle that waits for the commit."""
 
@@ -36,14 +40,6 @@ class _PendingSettle(NamedTuple):
     losses: int
     """How often the consumer had lost its deliveries when it settled."""
     command: Mapping[str, Any]
-
-    def is_ack(self) -> bool:
-        """Whether it is an ack: in Artemis a rollback then counts the attempt (C9)."""
-        return bool(self.command["type"] == "ack")
-
-    def about(self) -> dict[str, Any]:
-        """Return the fields that name the delivery."""
-        return {name: self.command[name] for name in ("queue", "consumer", "message", "delivery")}
 
 
 class Session(AsyncResource):
@@ -206,13 +202,19 @@ class Session(AsyncResource):
         Raises:
             NoAnswer: no worker answered in time. It is unknown whether it took effect.
         """
-        acks = [
-            each for each in self._pending if isinstance(each, _PendingSettle) and each.is_ack()
+        acks = [  # in Artemis a rollback counts the attempts of those that were acked (C9)
+            each
+            for each in self._pending
+            if isinstance(each, _PendingSettle) and each.command["type"] == "ack"
         ]
         self._pending.clear()
         snapshots = [(consumer, await consumer.snapshot()) for consumer in self._consumers]
         for partition in {consumer.partition for consumer in self._consumers}:
-            acked = [each.about() for each in acks if each.consumer.partition == partition]
+            acked = [
+                {name: each.command[name] for name in _DELIVERY}
+                for each in acks
+                if each.consumer.partition == partition
+            ]
             command = {"type": "rollback", "session": self.name, "acked": acked}
             try:
                 await self.connection.request(partition, command)

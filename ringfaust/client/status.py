@@ -69,7 +69,8 @@ class StatusReader(AsyncResource):
         self._consumer: AIOKafkaConsumer | None = None
         self._following: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
-        self._heard_ms = 0
+        self.heard_ms = 0
+        """When the brokers last answered, in ms since 1970; 0: not yet. Asked every second."""
         self.note: Callable[[int, int, QueueStatus | WorkerStatus | None], None] | None = None
         """Gets each row that is read from now on, with its partition and offset."""
 
@@ -100,7 +101,7 @@ class StatusReader(AsyncResource):
             await stop(consumer)
             raise
         self._consumer = consumer
-        self._heard_ms = wall_ms()
+        self.heard_ms = wall_ms()
         self._checking = asyncio.create_task(self._check(consumer, tps))
         self._following = asyncio.create_task(self._follow(consumer))
         self._following.add_done_callback(lambda _: self._moved.set())
@@ -140,7 +141,7 @@ class StatusReader(AsyncResource):
             with suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(_CHECK_TIMEOUT_S):
                     await consumer.end_offsets(tps)
-                self._heard_ms = wall_ms()
+                self.heard_ms = wall_ms()
             await asyncio.sleep(_CHECK_S)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> None:
@@ -160,11 +161,6 @@ class StatusReader(AsyncResource):
     def revision(self) -> int:
         """How many rows have been taken: grows with every change."""
         return self._rows.revision
-
-    @property
-    def heard_ms(self) -> int:
-        """When the brokers last answered, in ms since 1970; 0: not yet. Asked every second."""
-        return self._heard_ms
 
     @property
     def is_truncated(self) -> bool:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-from ringfaust.client.blocking import EventLoopThread, SyncResource
+from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.consumer import RingConsumer as AsyncConsumer
-from ringfaust.client.errors import Refused, SettleRefused
+from ringfaust.client.errors import Refused
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
-from ringfaust.client.outgoing import SendOptions, Value
 from ringfaust.client.owner import OWNER
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
@@ -128,21 +127,9 @@ class RingConsumer(SyncResource):
         while (message := self.receive()) is not None:
             yield message
 
-    def add_credit(self, add: int) -> None:
-        """Grant more credit: `add` more unsettled messages may be held from now on (R10)."""
-        self._loop.run(self._inner.add_credit(add))
-
-    def flush(self) -> list[SettleRefused]:
-        """Write the queued acks, and wait until a worker has executed them.
-
-        Returns:
-            The acks that were refused since the last call, because their deliveries had ended.
-        """
-        return self._loop.run(self._inner.flush())
-
-    def recover(self) -> None:
-        """Return all unsettled deliveries and stay attached (R20)."""
-        self._loop.run(self._inner.recover())
+    add_credit = blocking(AsyncConsumer.add_credit)
+    flush = blocking(AsyncConsumer.flush)
+    recover = blocking(AsyncConsumer.recover)
 
 
 class RingProducer(SyncResource):
@@ -158,9 +145,7 @@ class RingProducer(SyncResource):
         super().__init__()
         self._inner: AsyncProducer = AsyncProducer(**options)
 
-    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
-        """Send a message. Returns its id when the brokers have stored it."""
-        return self._loop.run(self._inner.send(topic, value, **options))
+    send = blocking(AsyncProducer.send)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -206,24 +191,9 @@ class Session(SyncResource):
         """Attach a consumer that belongs to the session and is closed with it."""
         return _SessionConsumer(self._loop.run(self._inner.consumer(queue, **options)), self._loop)
 
-    def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
-        """Send a message at the commit, and return its id."""
-        return self._loop.run(self._inner.send(topic, value, **options))
-
-    def commit(self, *, confirm: bool = False) -> list[SettleRefused]:
-        """Make all sends and settles since the last commit or rollback take effect.
-
-        Args:
-            confirm: wait until the workers have executed the settles.
-
-        Returns:
-            With `confirm`, the settles that were refused because their delivery had ended.
-        """
-        return self._loop.run(self._inner.commit(confirm=confirm))
-
-    def rollback(self) -> None:
-        """Drop what was sent and settled, and return all deliveries of the session's consumers."""
-        self._loop.run(self._inner.rollback())
+    send = blocking(AsyncSession.send)
+    commit = blocking(AsyncSession.commit)
+    rollback = blocking(AsyncSession.rollback)
 
 
 class TwoPhase(SyncResource):
@@ -235,21 +205,10 @@ class TwoPhase(SyncResource):
         self.xid = xid
         self.owner = self._inner.owner
 
-    def begin(self) -> None:
-        """Open the transaction."""
-        self._loop.run(self._inner.begin())
-
-    def prepare(self) -> None:
-        """Prepare the transaction: it now survives restarts until it is decided."""
-        self._loop.run(self._inner.prepare())
-
-    def commit(self) -> None:
-        """Commit: all its sends and acks take effect."""
-        self._loop.run(self._inner.commit())
-
-    def rollback(self) -> None:
-        """Roll back: drop its sends and return what was acked in it."""
-        self._loop.run(self._inner.rollback())
+    begin = blocking(AsyncTwoPhase.begin)
+    prepare = blocking(AsyncTwoPhase.prepare)
+    commit = blocking(AsyncTwoPhase.commit)
+    rollback = blocking(AsyncTwoPhase.rollback)
 
 
 class _SessionConsumer(RingConsumer):

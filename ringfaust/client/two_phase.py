@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection
 from typing import Any, Unpack
 
-from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
+from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.errors import Refused
 from ringfaust.client.owner import OWNER
-from ringfaust.client.resource import AsyncResource
+from ringfaust.client.resource import Connected
 
 
 class TwoPhaseOptions(ConnectOptions, total=False):
@@ -25,7 +25,7 @@ class TwoPhaseOptions(ConnectOptions, total=False):
     """Time until it is rolled back unless it is prepared, in milliseconds; default 300,000."""
 
 
-class TwoPhase(AsyncResource):
+class TwoPhase(Connected):
     """A transaction that an external coordinator decides and that outlives client and worker.
 
     ::
@@ -54,27 +54,13 @@ class TwoPhase(AsyncResource):
     """
 
     def __init__(self, xid: str, **options: Unpack[TwoPhaseOptions]) -> None:
-        refuse_unknown(options, TwoPhaseOptions)
+        super().__init__(options, TwoPhaseOptions)
         self.xid = xid
         self.owner = options.get("owner", OWNER)
         self._begin: dict[str, Any] = {"owner": self.owner}
         if "timeout_ms" in options:
             self._begin["timeout_ms"] = options["timeout_ms"]
         self._partitions = options.get("partitions")
-        self._connection = Connection(options)
-
-    async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            ClientError: the application has no topics.
-            KafkaError: the brokers cannot be reached or refuse the client.
-        """
-        await self._connection.open()
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._connection.close()
 
     async def begin(self) -> None:
         """Open the transaction.

@@ -4,6 +4,7 @@ It reads the status topic and asks the workers through `ringfaust.client`; it ne
 """
 
 from ringfaust.console.access import BadToken, read_token
-from ringfaust.console.app import ConsoleOptions, attach_console, console_app
+from ringfaust.console.app import attach_console, console_app
+from ringfaust.console.context import ConsoleOptions
 
 __all__ = ["BadToken", "ConsoleOptions", "attach_console", "console_app", "read_token"]

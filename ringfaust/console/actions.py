@@ -16,10 +16,9 @@ from pydantic import ValidationError
 from ringfaust.client import Admin
 from ringfaust.client.errors import ClientError
 from ringfaust.console.backend import reason_of
-from ringfaust.console.context import SESSION, backend_of
+from ringfaust.console.context import SESSION, backend_of, local
 from ringfaust.console.operations import OPERATIONS
 from ringfaust.console.problems import not_valid
-from ringfaust.console.rendering import PREFIX
 from ringfaust.core.settings import written_name
 from ringfaust.errors import BadSetting
 
@@ -77,8 +76,7 @@ def _action(path: str, act: Act) -> None:
         except (ClientError, BadSetting, KafkaError) as error:
             notice = ("failed", reason_of(error))
         request[SESSION].notices.append(notice)
-        back = form.get("back", "")
-        raise web.HTTPSeeOther(back if back.startswith(f"{PREFIX}/") else f"{PREFIX}/")
+        raise web.HTTPSeeOther(local(form.get("back", "")))
 
 
 # --- forms whose fields are the parameters of an operation ----------------------------------------
@@ -124,16 +122,13 @@ _PAUSED = {"dispatch": "it hands out no messages", "pulling": "it reads no new m
 _RESUMED = {"dispatch": "it hands out messages", "pulling": "it reads new messages"}
 
 
-async def _pause(operator: Operator, form: Form) -> str:
-    queue, what = field(form, "queue"), field(form, "what")
-    await operator.perform("pause", {"queue": queue, "what": what})
-    return f"{queue} is paused: {_PAUSED[what]}."
+def _switch(operation: str, effects: Mapping[str, str]) -> Act:
+    async def act(operator: Operator, form: Form) -> str:
+        queue, what = field(form, "queue"), field(form, "what")
+        await operator.perform(operation, {"queue": queue, "what": what})
+        return f"{queue} is {operation}d: {effects[what]}."
 
-
-async def _resume(operator: Operator, form: Form) -> str:
-    queue, what = field(form, "queue"), field(form, "what")
-    await operator.perform("resume", {"queue": queue, "what": what})
-    return f"{queue} is resumed: {_RESUMED[what]}."
+    return act
 
 
 async def _move_oldest(operator: Operator, form: Form) -> str:
@@ -180,7 +175,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) or "(empty)"
 
 
-_action("/queue/pause", _pause)
-_action("/queue/resume", _resume)
+_action("/queue/pause", _switch("pause", _PAUSED))
+_action("/queue/resume", _switch("resume", _RESUMED))
 _action("/queue/move", _move_oldest)
 _action("/queue/set", _configure)

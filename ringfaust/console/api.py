@@ -126,7 +126,7 @@ async def _body(request: web.Request) -> bytes:
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     console = request.config_dict[CONSOLE]
     try:
-        if not is_our_host(request.host, console.bind, console.hosts):
+        if not is_our_host(request.host, console.options.bind, console.options.hosts):
             raise Problem(421, "not_valid", REFUSAL.strip())
         request[_CALLER] = _caller(request, console)
         return await handler(request)
@@ -144,10 +144,10 @@ def _caller(request: web.Request, console: Console) -> Caller:
         return Caller(_role_of_token(request, console), _BY)
     if (session := console.sessions.of(request)) is not None:
         is_read = request.method in ("GET", "HEAD")
-        if not is_read and not access.is_same_origin(request, console.public_url):
+        if not is_read and not access.is_same_origin(request, console.options.public_url):
             raise Problem(403, "not_allowed", access.FOREIGN)
         return Caller(session.role, session.user or "console")
-    if console.needs_login or request.method not in ("GET", "HEAD"):
+    if console.options.needs_login or request.method not in ("GET", "HEAD"):
         raise _unknown("Name a token: Authorization: Bearer TOKEN.")
     return Caller("read", "")
 
@@ -157,7 +157,8 @@ def _role_of_token(request: web.Request, console: Console) -> Role:
     if kind.lower() != "bearer":
         raise _unknown("Authorization must be: Bearer TOKEN.")
     try:
-        role = console.tokens.role_of(token.strip(), access.address_of(request, console.proxies))
+        address = access.address_of(request, console.options.proxies)
+        role = console.tokens.role_of(token.strip(), address)
     except TooManyWrong as error:
         raise Problem(429, "not_allowed", str(error), headers={"Retry-After": "60"}) from None
     if role is None:

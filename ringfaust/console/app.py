@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.util import find_spec
 from urllib.parse import quote
 
@@ -12,7 +11,6 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client.errors import NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
-from ringfaust.config.oidc import OidcConfig
 from ringfaust.console import (
     access,
     actions,
@@ -25,7 +23,15 @@ from ringfaust.console import (
 )
 from ringfaust.console.api import api_app
 from ringfaust.console.backend import Backend, reason_of
-from ringfaust.console.context import CONSOLE, FORM_TOKEN, SESSION, Console, is_fragment, page
+from ringfaust.console.context import (
+    CONSOLE,
+    FORM_TOKEN,
+    SESSION,
+    Console,
+    ConsoleOptions,
+    is_fragment,
+    page,
+)
 from ringfaust.console.openapi import API_PREFIX
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
 from ringfaust.errors import MissingExtra, RingfaustError
@@ -34,36 +40,6 @@ _MOST_BYTES = 65_536
 """Largest form."""
 _PUBLIC = ("/login", "/assets/", "/oidc")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleOptions:
-    """Who may use the console."""
-
-    bind: str = "127.0.0.1"
-    """Where it listens. Beyond this machine, reading needs the token, too."""
-    hosts: Collection[str] = ()
-    """Names that it answers to, besides those of `is_our_host`."""
-    proxies: Collection[access.Network] = ()
-    """Those whose `X-Forwarded-For` is believed."""
-    public_url: str = ""
-    """The origin by which browsers reach it, such as https://rings.example.com; empty: `bind`."""
-    token: str = ""
-    """It allows changes; if it is empty, nobody may make any with a token."""
-    read_token: str = ""
-    """It allows to read."""
-    oidc: OidcConfig | None = None
-    """A provider through which users log in; it needs `public_url`."""
-    allows_changes: bool = True
-    """If not, nobody may make any: whom the provider allows them may read."""
-
-    @property
-    def needs_login(self) -> bool:
-        """Whether reading needs permission: others than this machine's users can reach it."""
-        return bool(
-            not access.is_loopback(self.bind) or self.proxies or self.public_url or self.read_token
-            or self.oidc
-        )  # fmt: skip
 
 
 def attach_console(app: web.Application, backend: Backend, options: ConsoleOptions) -> None:
@@ -92,12 +68,7 @@ def console_app(backend: Backend, options: ConsoleOptions) -> web.Application:
         backend=backend,
         sessions=access.Sessions(allows_changes=options.allows_changes),
         tokens=access.Tokens(options.token, options.read_token),
-        bind=options.bind,
-        hosts=options.hosts,
-        proxies=options.proxies,
-        public_url=options.public_url,
-        has_provider=options.oidc is not None,
-        needs_login=options.needs_login,
+        options=options,
     )
     app.on_response_prepare.append(_add_headers)
     app.cleanup_ctx.append(_lifetime)
@@ -128,13 +99,13 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     console = request.config_dict[CONSOLE]
-    if not is_our_host(request.host, console.bind, console.hosts):
+    if not is_our_host(request.host, console.options.bind, console.options.hosts):
         return web.Response(status=421, text=REFUSAL)
     if (session := console.sessions.of(request)) is not None:
         request[SESSION] = session
     path = request.path.removeprefix(PREFIX)
     is_public = path.startswith(_PUBLIC)
-    if console.needs_login and session is None and not is_public:
+    if console.options.needs_login and session is None and not is_public:
         return _log_in_first(request)
     try:
         if request.method not in ("GET", "HEAD"):
@@ -155,7 +126,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
 async def _check_change(request: web.Request, path: str) -> None:
     if (request.content_length or 0) > _MOST_BYTES:
         raise web.HTTPRequestEntityTooLarge(_MOST_BYTES, request.content_length or 0)
-    public_url = request.config_dict[CONSOLE].public_url
+    public_url = request.config_dict[CONSOLE].options.public_url
     if path == "/login":
         if not access.is_same_origin(request, public_url):
             raise web.HTTPForbidden(text=access.FOREIGN)

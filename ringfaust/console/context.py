@@ -8,7 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from ringfaust.console.access import BrowserSession, Network, Sessions, Tokens
+from ringfaust.config.oidc import OidcConfig
+from ringfaust.console.access import BrowserSession, Network, Sessions, Tokens, is_loopback
 from ringfaust.console.backend import Backend
 from ringfaust.console.rendering import PREFIX, render
 from ringfaust.times import wall_ms
@@ -19,6 +20,36 @@ FORM_TOKEN = "form-token"  # noqa: S105 - the name of a field
 _LONGEST = 4_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleOptions:
+    """Who may use the console."""
+
+    bind: str = "127.0.0.1"
+    """Where it listens. Beyond this machine, reading needs the token, too."""
+    hosts: Collection[str] = ()
+    """Names that it answers to, besides those of `is_our_host`."""
+    proxies: Collection[Network] = ()
+    """Those whose `X-Forwarded-For` is believed."""
+    public_url: str = ""
+    """The origin by which browsers reach it, such as https://rings.example.com; empty: `bind`."""
+    token: str = ""
+    """It allows changes; if it is empty, nobody may make any with a token."""
+    read_token: str = ""
+    """It allows to read."""
+    oidc: OidcConfig | None = None
+    """A provider through which users log in; it needs `public_url`."""
+    allows_changes: bool = True
+    """If not, nobody may make any: whom the provider allows them may read."""
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether reading needs permission: others than this machine's users can reach it."""
+        return bool(
+            not is_loopback(self.bind) or self.proxies or self.public_url or self.read_token
+            or self.oidc
+        )  # fmt: skip
+
+
 @dataclass(slots=True, kw_only=True)
 class Console:
     """The parts of a console."""
@@ -26,14 +57,7 @@ class Console:
     backend: Backend
     sessions: Sessions
     tokens: Tokens
-    bind: str
-    hosts: Collection[str]
-    proxies: Collection[Network]
-    public_url: str
-    has_provider: bool
-    """Whether one can log in through an OpenID Connect provider."""
-    needs_login: bool
-    """Whether reading needs permission, too."""
+    options: ConsoleOptions
     listeners: int = 0
     """Pages that are kept current now."""
 
@@ -112,14 +136,15 @@ def page(request: web.Request, template: str, *, status: int = 200, **values: An
     """Fill in a template, with what every page needs."""
     console = request.config_dict[CONSOLE]
     session: BrowserSession | None = request.get(SESSION)
+    has_provider = console.options.oidc is not None
     notices: list[tuple[str, str]] = []
     if session is not None and not is_fragment(request):
         notices, session.notices = session.notices, []
     common = {
         "application": console.backend.worker.application,
         "can_change": session is not None and session.role == "change",
-        "can_log_in": console.tokens.exist or console.has_provider,
-        "has_provider": console.has_provider,
+        "can_log_in": console.tokens.exist or has_provider,
+        "has_provider": has_provider,
         "has_token": console.tokens.exist,
         "is_logged_in": session is not None,
         "form_token": session.form_token if session is not None else "",

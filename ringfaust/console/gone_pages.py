@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiokafka.errors import KafkaError
@@ -20,6 +20,7 @@ from ringfaust.console.redriving import (
     GoneMessage,
     Kind,
     Position,
+    Preview,
     Wanted,
 )
 from ringfaust.console.rendering import url
@@ -28,6 +29,7 @@ from ringfaust.protocol.dead import DeadFilter
 from ringfaust.redrive.reader import Cursor
 
 ROUTES = web.RouteTableDef()
+T = TypeVar("T")
 PAGE_GONE = 50
 """Messages of a page, and the most that are selected at once."""
 _WHOLE_BYTES = 100_000
@@ -55,21 +57,14 @@ async def evicted(request: web.Request) -> web.Response:
 
 
 async def _gone(request: web.Request, kind: Kind) -> web.Response:
-    queue, reason, selector, message = (
-        asked(request, name).strip() for name in ("queue", "reason", "selector", "id")
-    )
+    given = {name: asked(request, name).strip() for name in _FILTERS}
     hours, before = one_of(request, "hours", *_HOURS), asked(request, "before")
     since_ms = 0 if hours == "all" else _ms_ago(int(hours))
-    found = await _search(
-        backend_of(request).redriver.latest(
-            kind, PAGE_GONE, ids=[message] if message else [], queue=queue, reason=reason,
-            selector=selector, since_ms=since_ms, before=_cursor(before) if before else None,
-        )
-    )  # fmt: skip
+    place = _cursor(before) if before else None
+    redriver = backend_of(request).redriver
+    found = await _search(redriver.latest(kind, PAGE_GONE, _filter(given, since_ms), place))
     found = await backend_of(request).schemas.decode_values(found)
-    filters: dict[str, Any] = {
-        "kind": kind, "queue": queue, "reason": reason, "selector": selector, "id": message,
-    }  # fmt: skip
+    filters: dict[str, Any] = {"kind": kind, **given}
     return page(
         request, "gone.jinja", **filters, found=found, hours=hours, all_hours=_HOURS,
         before=before, older=_text(found[-1].cursor) if len(found) == PAGE_GONE else "",
@@ -106,10 +101,10 @@ def _ms_ago(hours: int) -> int:
     return int((time.time() - hours * 3_600) * 1000)
 
 
-async def _search(latest: Awaitable[list[GoneMessage]]) -> list[GoneMessage]:
+async def _search(work: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(_SEARCH_S), _searching:
-            return await latest
+            return await work
     except TimeoutError:
         raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
 
@@ -128,7 +123,8 @@ async def gone_message(request: web.Request) -> web.Response:
     else:
         kinds: tuple[Kind, Kind] = ("dead", "evicted")
         for kind in kinds:
-            for each in await _search(redriver.latest(kind, 1, ids=[name], queue=queue)):
+            wanted = DeadFilter(ids=[name], queue=queue)
+            for each in await _search(redriver.latest(kind, 1, wanted)):
                 whole = await redriver.at(kind, each.position, _WHOLE_BYTES)
                 found[kind] = whole or each
     values = await backend_of(request).schemas.decode_values([*found.values()])
@@ -141,8 +137,8 @@ async def gone_message(request: web.Request) -> web.Response:
 @ROUTES.get("/evicted/ages")
 async def ages(request: web.Request) -> web.Response:
     """How old messages are when they are evicted: the latest 200 of the last day."""
-    latest = backend_of(request).redriver.latest
-    found = await _search(latest("evicted", _AGES, since_ms=_ms_ago(24)))
+    wanted = DeadFilter(since_ms=_ms_ago(24))
+    found = await _search(backend_of(request).redriver.latest("evicted", _AGES, wanted))
     each = sorted(message.age_ms for message in found)
     middle = int(median(each)) if each else 0
     return page(request, "ages.jinja", ages=each, median=middle)
@@ -154,11 +150,11 @@ async def preview(request: web.Request) -> web.Response:
     kind: Kind = one_of(request, "kind", "dead", "evicted")  # type: ignore[assignment]
     wanted = _wanted(request.query)
     backend = backend_of(request)
-    try:
-        async with asyncio.timeout(_SEARCH_S), _searching:
-            planned = await backend.redriver.preview(kind, wanted, await backend.admin())
-    except TimeoutError:
-        raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
+
+    async def plan() -> Preview:
+        return await backend.redriver.preview(kind, wanted, await backend.admin())
+
+    planned = await _search(plan())
     fields = [(name, value) for name, value in request.query.items() if name in _FIELDS]
     return page(
         request, "redrive.jinja", kind=kind, plan=planned, fields=fields,
@@ -183,7 +179,8 @@ async def redrive(request: web.Request) -> web.StreamResponse:
     raise web.HTTPSeeOther(url(f"/{kind}"))
 
 
-_FIELDS = ("record", "queue", "reason", "selector", "id", "since", "all")
+_FILTERS = ("queue", "reason", "selector", "id")
+_FIELDS = ("record", *_FILTERS, "since", "all")
 """What says which messages are to be redriven."""
 
 
@@ -195,20 +192,21 @@ def _wanted(fields: MultiMapping[str]) -> Wanted:
     """
     if not (until := fields.get("all", "")):
         return _positions(fields.getall("record", []))
-    queue, reason, selector, message = (
-        fields.get(name, "").strip() for name in ("queue", "reason", "selector", "id")
-    )
     since = fields.get("since", "0")
     try:
         since_ms = _whole(since)
     except ValueError:
         text = f"since = {since[:80]!r}: ms since 1970 are needed."
         raise web.HTTPBadRequest(text=text) from None
-    wanted = DeadFilter(
-        ids=[message] if message else [], queue=queue, reason=reason, selector=selector,
-        since_ms=since_ms,
+    given = {name: fields.get(name, "").strip() for name in _FILTERS}
+    return AllBefore(_filter(given, since_ms), _cursor(until))
+
+
+def _filter(given: Mapping[str, str], since_ms: int) -> DeadFilter:
+    return DeadFilter(
+        ids=[given["id"]] if given["id"] else [], queue=given["queue"], reason=given["reason"],
+        selector=given["selector"], since_ms=since_ms,
     )  # fmt: skip
-    return AllBefore(wanted, _cursor(until))
 
 
 def _positions(records: list[str]) -> list[Position]:

@@ -244,7 +244,7 @@ def _provider(request: web.Request) -> Provider:
 
 
 def _public_url(request: web.Request) -> str:
-    return request.config_dict[CONSOLE].public_url
+    return request.config_dict[CONSOLE].options.public_url
 
 
 def _begun(request: web.Request) -> Begun | None:

@@ -142,7 +142,7 @@ async def login(request: web.Request) -> web.StreamResponse:
     form = await request.post()
     back = local(str(form.get("back", "")))
     console = request.config_dict[CONSOLE]
-    address = address_of(request, console.proxies)
+    address = address_of(request, console.options.proxies)
     role, wrong = None, "That is not a token of this console."
     try:
         role = console.tokens.role_of(str(form.get("token", "")), address)
@@ -152,7 +152,8 @@ async def login(request: web.Request) -> web.StreamResponse:
         return page(request, "login.jinja", status=403, back=back, wrong=wrong)
     session = console.sessions.open(role)
     response = web.HTTPSeeOther(back)
-    set_cookie(request, response, COOKIE, session.id, SESSION_S, public_url=console.public_url)
+    public_url = console.options.public_url
+    set_cookie(request, response, COOKIE, session.id, SESSION_S, public_url=public_url)
     raise response
 
 

@@ -125,27 +125,14 @@ class Redriver:
         self._queues = queues
 
     async def latest(
-        self,
-        kind: Kind,
-        limit: int,
-        *,
-        ids: Sequence[str] = (),
-        queue: str = "",
-        reason: str = "",
-        selector: str = "",
-        since_ms: int = 0,
-        before: Cursor | None = None,
+        self, kind: Kind, limit: int, wanted: DeadFilter, before: Cursor | None = None
     ) -> list[GoneMessage]:
-        """The latest messages that match, the newest first. A filter that is empty or 0 is off.
+        """The latest messages that match, the newest first.
 
         Args:
             kind: which topic.
             limit: the most messages.
-            ids: only those with these ids.
-            queue: only those that were in this queue, or match this pattern.
-            reason: only those with this reason.
-            selector: only those that match (R15).
-            since_ms: only those that died or were evicted since then, in ms since 1970.
+            wanted: which messages.
             before: only those that died or were evicted before that place.
 
         Raises:
@@ -153,9 +140,6 @@ class Redriver:
             CannotRead: the topic does not exist.
             KafkaError: the brokers failed.
         """
-        wanted = DeadFilter(
-            ids=ids, queue=queue, reason=reason, selector=selector, since_ms=since_ms
-        )
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
             found = await reader.latest(wanted, limit, before)
         return [GoneMessage.of(each) for each in reversed(found)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 
 from aiokafka import AIOKafkaConsumer
 
 from ringfaust.demo.control_client import ControlClient, DeliveryRef
+from ringfaust.demo.task_scope import StartTask
 from ringfaust.kafka.names import topic_name
 from ringfaust.protocol.records import Role
 from ringfaust.transactional.vendor import stop_client
@@ -118,6 +119,14 @@ class ClosingConsumer(DemoConsumer):
                 "for were returned"
             )
             self.is_idle = True
+
+
+async def attach_all(consumers: Collection[DemoConsumer], start: StartTask) -> None:
+    """Attach consumers and let them work. Their replies also show that the worker is up."""
+    await asyncio.gather(*(consumer.attach() for consumer in consumers))
+    for consumer in consumers:
+        start(consumer.serve())
+        start(consumer.run_heartbeats())
 
 
 class EvictedReader:

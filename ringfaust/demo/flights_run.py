@@ -15,7 +15,13 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from ringfaust.config import WorkerConfig, load
 from ringfaust.config.topics import create_topics
-from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, MixedConsumer
+from ringfaust.demo.consumers import (
+    ClosingConsumer,
+    DemoConsumer,
+    EvictedReader,
+    MixedConsumer,
+    attach_all,
+)
 from ringfaust.demo.control_client import ControlClient
 from ringfaust.demo.dashboard import RING_SIZE, Dashboard, DemoState
 from ringfaust.demo.flights import ProducerRecord, extra_records, replay
@@ -122,7 +128,13 @@ class FlightsRun:
         self._state.evicted = reader.by_queue
         start(control.read())
         start(reader.read())
-        consumers = await self._attach_consumers(start, control)
+        say = self._dashboard.say
+        consumers = [
+            DemoConsumer(control, "departures.UA", say),
+            MixedConsumer(control, "departures.B6", say),
+            ClosingConsumer(control, "departures.DL", say),
+        ]
+        await attach_all(consumers, start)
         flights = await asyncio.wrap_future(self._flights)
         extras = extra_records(QUIET_CARRIER)
         queues = sorted({f"departures.{r.key.decode()}" for r in (*extras, *flights)})
@@ -147,22 +159,6 @@ class FlightsRun:
             servers=servers,
             given_brokers=given_brokers,
         )
-
-    async def _attach_consumers(
-        self, start: StartTask, control: ControlClient
-    ) -> list[DemoConsumer]:
-        """Attach the slow consumers. Their replies also show that the worker is up."""
-        say = self._dashboard.say
-        consumers = [
-            DemoConsumer(control, "departures.UA", say),
-            MixedConsumer(control, "departures.B6", say),
-            ClosingConsumer(control, "departures.DL", say),
-        ]
-        await asyncio.gather(*(consumer.attach() for consumer in consumers))
-        for consumer in consumers:
-            start(consumer.serve())
-            start(consumer.run_heartbeats())
-        return consumers
 
     async def _replay(
         self,

@@ -12,7 +12,7 @@ from ringfaust.importers.artemis_jms import JmsNames, read_jms
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
 from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
-from ringfaust.importers.artemis_values import Reader, note_unknown, resolve, wildcards_of
+from ringfaust.importers.artemis_values import note_unknown, resolve, wildcards_of
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
 
@@ -41,25 +41,24 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     for element in {id(each): each for each in (root, core) if each.tag in _OUTER}.values():
         tags = {child.tag for child in element.children}
         note_unknown(element, element.tag, imported, children=tags)
-    reader = Reader(path)
     wildcards = wildcards_of(core, imported)
-    read_core(core, reader, imported)
+    read_core(core, imported)
     found: list[AddressSetting] = []
     for section in core.all("address-settings"):
-        found += read_address_settings(section, reader, wildcards, imported)
+        found += read_address_settings(section, wildcards, imported)
     for setting in found:
         if setting.fields:
             imported.settings.setdefault(setting.pattern, {}).update(setting.fields)
     for section in core.all("addresses"):
-        read_addresses(section, reader, imported)
+        read_addresses(section, imported)
     for section in core.all("queues"):
-        read_old_queues(section, reader, imported)
+        read_old_queues(section, imported)
     for section in jms:
         read_jms(section, names, imported)
     imported.note_dead_letters(_dead_letter_addresses(core))
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
-    read_diverts(core, reader, imported)
+    read_diverts(core, imported)
     imported.add_routes()
     read_security(core, wildcards, imported)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringfaust.importers.artemis_values import Reader, UnknownValue
-from ringfaust.importers.imported import Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.artemis_values import placeholder, whole
+from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
 HANDLED = frozenset(
@@ -58,13 +58,13 @@ _CHILDREN = frozenset(
 _SECRET = ("password", "codec")
 
 
-def read_core(core: Element, reader: Reader, imported: Imported) -> None:
+def read_core(core: Element, imported: Imported) -> None:
     """Record a finding for each setting of the broker, and take over what has an equivalent."""
     for element in core.children:
         if element.tag in HANDLED:
             continue
         for each in _entries(element):
-            _read(element, each, reader, imported)
+            _read(element, each, imported)
 
 
 def _entries(element: Element) -> Iterator[Element]:
@@ -72,7 +72,7 @@ def _entries(element: Element) -> Iterator[Element]:
     yield from element.children if is_list else [element]
 
 
-def _read(element: Element, each: Element, reader: Reader, imported: Imported) -> None:
+def _read(element: Element, each: Element, imported: Imported) -> None:
     name = each.attributes.get("name") or each.attributes.get("class-name") or ""
     about = each.tag if each is element else f"{element.tag}, {each.tag} {name}".strip()
     shown = each.text.partition("?")[0]  # what follows may be a password of a key store
@@ -82,23 +82,23 @@ def _read(element: Element, each: Element, reader: Reader, imported: Imported) -
         why = "tick_ms in worker.yaml; a message expires at the next tick"
         imported.note(Verdict.CHANGED, each.line, about, why)
     elif each.tag == "connection-ttl-override":
-        _time_to_live(each, about, reader, imported)
+        _time_to_live(each, about, imported)
     else:
         why = next((text for start, text in _PREFIXES.items() if element.tag.startswith(start)), "")
         why = why or "a setting of the broker itself"
         imported.note(Verdict.NONE, each.line, about, why)
 
 
-def _time_to_live(each: Element, about: str, reader: Reader, imported: Imported) -> None:
-    try:
-        number = reader.whole(each, each.tag, reader.value(each))
-    except UnknownValue as unknown:
+def _time_to_live(each: Element, about: str, imported: Imported) -> None:
+    if (unknown := placeholder(each.text)) is not None:
         imported.note(Verdict.NONE, each.line, about, f"the property {unknown} is not known here")
         return
+    number = whole(imported, each.line, each.tag, each.text)
     if number < 1:
         imported.note(Verdict.TAKEN, each.line, about, "nothing to do")
         return
     fields: Fields = imported.settings.setdefault("#", {})
-    why = f"consumer_timeout_ms: {number}: a consumer that is silent for so long is detached"
-    finding = ImportFinding(Verdict.CHANGED, each.line, about, why)
-    imported.set(fields, "consumer_timeout_ms", number, finding)
+    imported.set(
+        fields, "consumer_timeout_ms", number, each.line, about, verdict=Verdict.CHANGED,
+        more=": a consumer that is silent for so long is detached",
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.importers.artemis_queues import read_filter
-from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown
+from ringfaust.importers.artemis_values import note_unknown, placeholder, switch
 from ringfaust.importers.imported import Imported, Verdict, topic_of
 from ringfaust.importers.xml_file import Element
 
@@ -35,7 +35,7 @@ class _Divert:
         imported.note(verdict, self.element.line, self.about, why)
 
 
-def read_diverts(core: Element, reader: Reader, imported: Imported) -> None:
+def read_diverts(core: Element, imported: Imported) -> None:
     """Read all `diverts`, since they form chains."""
     sections = list(core.all("diverts"))
     for section in sections:
@@ -45,7 +45,7 @@ def read_diverts(core: Element, reader: Reader, imported: Imported) -> None:
     copies: list[_Divert] = []
     by_topic: dict[str, _Divert] = {}
     for divert in filter(None, named):
-        is_exclusive = _is_exclusive(divert, reader, imported)
+        is_exclusive = _is_exclusive(divert, imported)
         if is_exclusive is None or not _is_possible(divert, is_exclusive, imported):
             continue
         if not is_exclusive:
@@ -80,17 +80,16 @@ def _named(element: Element, imported: Imported) -> _Divert | None:
     return _Divert(name, source, target, element, about)
 
 
-def _is_exclusive(divert: _Divert, reader: Reader, imported: Imported) -> bool | None:
+def _is_exclusive(divert: _Divert, imported: Imported) -> bool | None:
     """Whether a divert is a detour; None: only the broker's machine knows."""
     exclusive = divert.element.first("exclusive")
     if exclusive is None:
         return False
-    try:
-        return reader.switch(exclusive, "exclusive", reader.value(exclusive))
-    except UnknownValue as unknown:
+    if (unknown := placeholder(exclusive.text)) is not None:
         why = f"the property {unknown} is not known here, so it may be a copy or a detour"
         divert.note(Verdict.NONE, why, imported)
         return None
+    return switch(imported, exclusive.line, "exclusive", exclusive.text)
 
 
 def _is_possible(divert: _Divert, is_exclusive: bool, imported: Imported) -> bool:

@@ -90,16 +90,12 @@ class _Handler(ContentHandler):
         self._message: StoredMessage | None = None
         self._body: list[str] = []
         self._body_chars = 0
-        self._locator: Any = None
+        self._locator: Any  # the base class sets it: it knows the line
         self.addresses: dict[str, str] = {}
         self.done: deque[StoredMessage] = deque()
         self.is_export = False
 
-    def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 - SAX names it
-        """Remember who knows the line."""
-        self._locator = locator
-
-    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802 - SAX names it
         """Read the attributes of an element."""
         if not self._open and name != "activemq-journal":
             raise self._refused(f"<{name[:60]}> is not an export, which begins <activemq-journal>")

@@ -7,15 +7,8 @@ from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_filters import UnknownField, translated
 from ringfaust.importers.artemis_settings import set_ring_size
-from ringfaust.importers.artemis_values import Reader, UnknownValue, note_unknown, placeholder
-from ringfaust.importers.imported import (
-    BACKUPS,
-    Fields,
-    Imported,
-    ImportFinding,
-    Verdict,
-    first_value,
-)
+from ringfaust.importers.artemis_values import note_unknown, placeholder, switch, whole
+from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, first_value
 from ringfaust.importers.xml_file import Element
 
 _NO_EQUIVALENT = {
@@ -39,7 +32,7 @@ _OFF = {
 }  # fmt: skip
 
 
-def read_addresses(section: Element, reader: Reader, imported: Imported) -> None:
+def read_addresses(section: Element, imported: Imported) -> None:
     """Read `addresses`: each becomes a queue or an address."""
     note_unknown(section, "addresses", imported, children=("address",))
     for address in section.all("address"):
@@ -57,19 +50,12 @@ def read_addresses(section: Element, reader: Reader, imported: Imported) -> None
         multicast = list(address.all("multicast"))
         subscribed = [queue for part in multicast for queue in part.all("queue")]
         if multicast or len(anycast) > 1 or any(_needs_address(name, queue) for queue in anycast):
-            _as_address(
-                name,
-                address,
-                anycast=anycast,
-                subscribed=subscribed,
-                reader=reader,
-                imported=imported,
-            )
+            _as_address(name, address, anycast, subscribed, imported)
         elif anycast or address.first("anycast"):
             fields = imported.queues.setdefault(name, {})
             imported.note(Verdict.TAKEN, address.line, f"address {name}, anycast", f"queue {name}")
             for queue in anycast:
-                _queue_fields(name, queue, fields, reader, imported)
+                _queue_fields(name, queue, fields, imported)
         else:
             imported.addresses.setdefault(name, {})
             why = f"address {name}, whose queues are created by subscribers"
@@ -88,7 +74,7 @@ def _merged(section: Element) -> list[Element]:
     return list(found.values())
 
 
-def read_old_queues(section: Element, reader: Reader, imported: Imported) -> None:
+def read_old_queues(section: Element, imported: Imported) -> None:
     """Read the `queues` of an older broker.xml, which name their address."""
     note_unknown(section, "queues", imported, children=("queue",))
     named = [(queue, queue.attributes.get("name", "")) for queue in section.all("queue")]
@@ -109,7 +95,7 @@ def read_old_queues(section: Element, reader: Reader, imported: Imported) -> Non
             imported.addresses[address].pop("routing", None)
             why = f"queue {name} of address {address}: consumers attach {address}::{name}"
             imported.note(Verdict.TAKEN, queue.line, about, why)
-        _queue_fields(name, queue, fields, reader, imported)
+        _queue_fields(name, queue, fields, imported)
 
 
 def _needs_address(address: str, queue: Element) -> bool:
@@ -120,10 +106,8 @@ def _needs_address(address: str, queue: Element) -> bool:
 def _as_address(
     name: str,
     address: Element,
-    *,
     anycast: list[Element],
     subscribed: list[Element],
-    reader: Reader,
     imported: Imported,
 ) -> None:
     """Declare an address with its queues."""
@@ -146,14 +130,12 @@ def _as_address(
         fields = imported.subscriptions(name).setdefault(own, {})
         why = f"consumers attach {name}::{own}"
         imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
-        _queue_fields(own, queue, fields, reader, imported)
+        _queue_fields(own, queue, fields, imported)
         if queue in subscribed and queue.attributes.get("max-consumers") != "1":
             fields["shared"] = True
 
 
-def _queue_fields(
-    name: str, queue: Element, fields: Fields, reader: Reader, imported: Imported
-) -> None:
+def _queue_fields(name: str, queue: Element, fields: Fields, imported: Imported) -> None:
     """Read the attributes and children of a queue."""
     given = [(key, queue, value) for key, value in queue.attributes.items() if key != "name"]
     given += [
@@ -164,50 +146,38 @@ def _queue_fields(
         attributes = ("string",) if child.tag == "filter" else ()
         about = f"queue {name}, {child.tag}"
         note_unknown(child, about, imported, attributes=attributes)
-    for key, element, raw in given:
-        about = f"queue {name}, {key} = {raw}"
-        try:
-            text = reader.value(element, raw)
-        except UnknownValue as unknown:
+    for key, element, text in given:
+        about = f"queue {name}, {key} = {text}"
+        if (unknown := placeholder(text)) is not None:
             why = f"the broker's property {unknown} is not known here: set it by hand"
             imported.note(Verdict.NONE, element.line, about, why)
-            continue
-        _queue_field(key, text, element, about, fields=fields, reader=reader, imported=imported)
+        else:
+            _queue_field(key, text, element.line, about, fields=fields, imported=imported)
     for selector in queue.all("filter"):
         read_filter(f"queue {name}", selector, fields, imported)
     default = first_value(imported.settings, name, "ring_size")
     if default not in (None, -1) and "ring_size" not in fields:
         about = f"queue {name}, no ring-size"
-        why = (
-            f"ring_size: -1, because Artemis ignores the default-ring-size of {default} for a "
-            "queue that its file declares"
+        more = (
+            f", because Artemis ignores the default-ring-size of {default} for a queue that its "
+            "file declares"
         )
-        finding = ImportFinding(Verdict.TAKEN, queue.line, about, why)
-        imported.set(fields, "ring_size", -1, finding)
+        imported.set(fields, "ring_size", -1, queue.line, about, more=more)
 
 
 def _queue_field(
-    key: str,
-    text: str,
-    element: Element,
-    about: str,
-    *,
-    fields: Fields,
-    reader: Reader,
-    imported: Imported,
+    key: str, text: str, line: int, about: str, *, fields: Fields, imported: Imported
 ) -> None:
-    line = element.line
     if key == "ring-size":
-        set_ring_size(imported, fields, reader.whole(element, key, text), line, about)
+        set_ring_size(imported, fields, whole(imported, line, key, text), line, about)
     elif key == "max-consumers":
-        number = reader.whole(element, key, text)
-        finding = ImportFinding(Verdict.TAKEN, line, about, f"max_active_consumers: {number}")
-        imported.set(fields, "max_active_consumers", number, finding)
-    elif key == "exclusive" and reader.switch(element, key, text):
+        number = whole(imported, line, key, text)
+        imported.set(fields, "max_active_consumers", number, line, about)
+    elif key == "exclusive" and switch(imported, line, key, text):
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
         why = "max_active_consumers: 1; the others wait as backups"
         imported.note(Verdict.CHANGED, line, about, why)
-    elif key == "durable" and not reader.switch(element, key, text):
+    elif key == "durable" and not switch(imported, line, key, text):
         why = "the queue and its persistent messages survive a restart"
         imported.note(Verdict.CHANGED, line, about, why)
     elif key in ("exclusive", "durable") or _OFF.get(key) == text.lower():

@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 from ringfaust.core import limits
 from ringfaust.importers.artemis_values import (
     OF_THE_BROKER,
-    Reader,
-    UnknownValue,
     Wildcards,
     note_unknown,
+    number,
+    placeholder,
+    size,
+    switch,
+    whole,
 )
-from ringfaust.importers.imported import (
-    BACKUPS,
-    Fields,
-    Imported,
-    ImportFinding,
-    Verdict,
-    covers,
-)
+from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, covers
 from ringfaust.importers.xml_file import Element
 
 _PAGES = "not needed: messages that do not fit stay in their Kafka topic"
@@ -131,162 +127,147 @@ class AddressSetting:
 
 
 class _Setting:
-    """Reads the children of one `address-setting`."""
+    """Reads one child of an `address-setting`."""
 
-    def __init__(self, reader: Reader, imported: Imported, target: AddressSetting) -> None:
-        self._reader = reader
-        self._imported = imported
+    def __init__(self, child: Element, target: AddressSetting, imported: Imported) -> None:
+        self._child = child
         self._target = target
+        self._imported = imported
+        self._about = f"address-setting {target.pattern}, {child.tag} = {child.text}"
+        self._given = imported, child.line, child.tag, child.text
 
-    def read(self, child: Element) -> None:
-        """Read one child, and record what becomes of it."""
-        reader = self._reader
-        about = f"address-setting {self._target.pattern}, {child.tag} = {child.text}"
-        try:
-            text = reader.value(child)
-        except UnknownValue as unknown:
-            why = f"the broker's property {unknown} is not known here: set it by hand"
-            self._imported.note(Verdict.NONE, child.line, about, why)
+    def read(self) -> None:
+        """Record what becomes of it."""
+        child = self._child
+        if (unknown := placeholder(child.text)) is not None:
+            self._note(
+                Verdict.NONE, f"the broker's property {unknown} is not known here: set it by hand"
+            )
             return
         note_unknown(child, f"address-setting {self._target.pattern}, {child.tag}", self._imported)
         if special := _SPECIAL.get(child.tag):
-            special(self, child, about, text)
-        elif child.tag in _OFF and text.lower() == _OFF[child.tag].lower():
-            self._imported.note(Verdict.TAKEN, child.line, about, "nothing to do")
-        elif child.tag in NO_EQUIVALENT:
-            self._imported.note(Verdict.NONE, child.line, about, NO_EQUIVALENT[child.tag])
+            special(self)
+        elif child.tag in _OFF and child.text.lower() == _OFF[child.tag].lower():
+            self._note(Verdict.TAKEN, "nothing to do")
         else:
-            self._imported.note(Verdict.NONE, child.line, about, "not a setting that is known here")
+            why = NO_EQUIVALENT.get(child.tag, "not a setting that is known here")
+            self._note(Verdict.NONE, why)
 
-    def _field(
-        self, child: Element, about: str, name: str, value: object, change: str = ""
-    ) -> None:
-        verdict = Verdict.CHANGED if change else Verdict.TAKEN
-        text = f"{name}: {value}" + (f", {change}" if change else "")
-        finding = ImportFinding(verdict, child.line, about, text)
-        self._imported.set(self._target.fields, name, value, finding)
+    def _note(self, verdict: Verdict, why: str) -> None:
+        self._imported.note(verdict, self._child.line, self._about, why)
 
-    def ring_size(self, child: Element, about: str, text: str) -> None:
-        """Read default-ring-size."""
-        set_ring_size(
-            self._imported, self._target.fields, self._reader.whole(child, child.tag, text),
-            child.line, about,
+    def _field(self, name: str, value: object, change: str = "") -> None:
+        self._imported.set(
+            self._target.fields, name, value, self._child.line, self._about,
+            verdict=Verdict.CHANGED if change else Verdict.TAKEN, more=change and f", {change}",
         )  # fmt: skip
 
-    def attempts(self, child: Element, about: str, text: str) -> None:
+    def ring_size(self) -> None:
+        """Read default-ring-size."""
+        size = whole(*self._given)
+        set_ring_size(self._imported, self._target.fields, size, self._child.line, self._about)
+
+    def attempts(self) -> None:
         """Read max-delivery-attempts."""
-        number = self._reader.whole(child, child.tag, text)
-        if number < 1:
-            change = "" if number == -1 else "Artemis treats 0 and less as no limit"
-            self._field(child, about, "max_attempts", -1, change)
-        else:
-            self._field(child, about, "max_attempts", number)
+        attempts = whole(*self._given)
+        change = "Artemis treats 0 and less as no limit" if attempts < 1 and attempts != -1 else ""
+        self._field("max_attempts", attempts if attempts >= 1 else -1, change)
 
-    def delay(self, child: Element, about: str, text: str) -> None:
+    def delay(self) -> None:
         """Read redelivery-delay."""
-        self._field(
-            child, about, "redelivery_delay_ms", max(self._reader.whole(child, child.tag, text), 0)
-        )
+        self._field("redelivery_delay_ms", max(whole(*self._given), 0))
 
-    def multiplier(self, child: Element, about: str, text: str) -> None:
+    def multiplier(self) -> None:
         """Read redelivery-delay-multiplier."""
-        number = self._reader.number(child, child.tag, text)
-        change = "delays do not shrink" if number < 1 else ""
-        self._field(child, about, "redelivery_multiplier", max(number, 1.0), change)
+        factor = number(*self._given)
+        change = "delays do not shrink" if factor < 1 else ""
+        self._field("redelivery_multiplier", max(factor, 1.0), change)
 
-    def jitter(self, child: Element, about: str, text: str) -> None:
+    def jitter(self) -> None:
         """Read redelivery-collision-avoidance-factor."""
-        self._field(child, about, "redelivery_jitter", self._reader.number(child, child.tag, text))
+        self._field("redelivery_jitter", number(*self._given))
 
-    def longest_delay(self, child: Element, about: str, text: str) -> None:
+    def longest_delay(self) -> None:
         """Read max-redelivery-delay."""
-        number = self._reader.whole(child, child.tag, text)
-        self._field(child, about, "redelivery_delay_max_ms", max(number, -1))
+        self._field("redelivery_delay_max_ms", max(whole(*self._given), -1))
 
-    def bytes(self, child: Element, about: str, text: str) -> None:
+    def bytes(self) -> None:
         """Read max-size-bytes."""
-        self._limit(child, about, "max_bytes", self._reader.size(child, child.tag, text))
+        self._limit("max_bytes", size(*self._given))
 
-    def messages(self, child: Element, about: str, text: str) -> None:
+    def messages(self) -> None:
         """Read max-size-messages."""
-        self._limit(child, about, "max_messages", self._reader.whole(child, child.tag, text))
+        self._limit("max_messages", whole(*self._given))
 
-    def _limit(self, child: Element, about: str, name: str, number: int) -> None:
-        if number == 0:
+    def _limit(self, name: str, most: int) -> None:
+        if most == 0:
             text = "there is no limit of 0; messages that are not read yet wait in their topic"
-            self._imported.note(Verdict.NONE, child.line, about, text)
+            self._note(Verdict.NONE, text)
         else:
-            change = "for each queue, not for the address" if number > 0 else ""
-            self._field(child, about, name, max(number, -1), change)
+            change = "for each queue, not for the address" if most > 0 else ""
+            self._field(name, max(most, -1), change)
 
-    def policy(self, child: Element, about: str, text: str) -> None:
+    def policy(self) -> None:
         """Read address-full-policy."""
-        when_full = _POLICIES.get(text.upper())
+        when_full = _POLICIES.get(self._child.text.upper())
         if when_full is None:
             known = "one of " + ", ".join(_POLICIES)
-            self._imported.note(Verdict.NONE, child.line, about, f"address-full-policy is {known}")
+            self._note(Verdict.NONE, f"address-full-policy is {known}")
         else:
             how = {
                 "block": "what does not fit stays in its Kafka topic",
                 "reject_newest": "the message goes to the dead topic, and its sender can read why",
                 "drop_newest": "the message goes to the evicted topic",
             }[when_full]
-            self._field(child, about, "when_full", when_full, how)
+            self._field("when_full", when_full, how)
 
-    def exclusive(self, child: Element, about: str, text: str) -> None:
+    def exclusive(self) -> None:
         """Read default-exclusive-queue."""
-        if self._reader.switch(child, child.tag, text):
-            self._field(child, about, "max_active_consumers", 1, "the others wait as backups")
+        if switch(*self._given):
+            self._field("max_active_consumers", 1, "the others wait as backups")
             self._target.fields["max_backup_consumers"] = BACKUPS
         else:
-            self._imported.note(Verdict.TAKEN, child.line, about, "nothing to do")
+            self._note(Verdict.TAKEN, "nothing to do")
 
-    def consumers(self, child: Element, about: str, text: str) -> None:
+    def consumers(self) -> None:
         """Read default-max-consumers."""
-        number = self._reader.whole(child, child.tag, text)
-        self._field(child, about, "max_active_consumers", number)
+        self._field("max_active_consumers", whole(*self._given))
 
-    def retroactive(self, child: Element, about: str, text: str) -> None:
+    def retroactive(self) -> None:
         """Read retroactive-message-count."""
-        number = self._reader.whole(child, child.tag, text)
-        if not 0 <= number <= limits.RETAINED:
-            why = f"retroactive_count is from 0 to {limits.RETAINED}"
-            self._imported.note(Verdict.NONE, child.line, about, why)
-            return
-        self._target.retroactive = number
-        why = f"retroactive_count: {number} of the address"
-        self._imported.note(Verdict.TAKEN, child.line, about, why)
+        count = whole(*self._given)
+        if 0 <= count <= limits.RETAINED:
+            self._target.retroactive = count
+            self._note(Verdict.TAKEN, f"retroactive_count: {count} of the address")
+        else:
+            self._note(Verdict.NONE, f"retroactive_count is from 0 to {limits.RETAINED}")
 
-    def routing(self, child: Element, about: str, text: str) -> None:
+    def routing(self) -> None:
         """Read default-…-routing-type."""
-        self._target.is_multicast |= text.upper() == "MULTICAST"
-        kind = "an address" if text.upper() == "MULTICAST" else "a queue"
-        why = f"a new name becomes {kind}"
-        self._imported.note(Verdict.TAKEN, child.line, about, why)
+        is_multicast = self._child.text.upper() == "MULTICAST"
+        self._target.is_multicast |= is_multicast
+        kind = "an address" if is_multicast else "a queue"
+        self._note(Verdict.TAKEN, f"a new name becomes {kind}")
 
-    def creates(self, child: Element, about: str, text: str) -> None:
+    def creates(self) -> None:
         """Read auto-create-…."""
-        creates = self._reader.switch(child, child.tag, text)
+        creates = switch(*self._given)
         self._target.creates &= creates
-        why = "new names are refused"
-        if creates:
-            why = f"declared as the pattern {self._target.pattern}"
-        self._imported.note(Verdict.TAKEN, child.line, about, why)
+        declared = f"declared as the pattern {self._target.pattern}"
+        self._note(Verdict.TAKEN, declared if creates else "new names are refused")
 
-    def dead(self, child: Element, about: str, text: str) -> None:
+    def dead(self) -> None:
         """Read dead-letter-address and expiry-address."""
-        what = "dead messages" if child.tag.startswith("dead") else "expired messages"
+        what = "dead messages" if self._child.tag.startswith("dead") else "expired messages"
         why = f"{what} of all queues go to the topic ringfaust.dead, with reason and queue"
-        self._imported.note(Verdict.CHANGED, child.line, about, why)
+        self._note(Verdict.CHANGED, why)
 
-    def time_of_arrival(self, child: Element, about: str, text: str) -> None:
+    def time_of_arrival(self) -> None:
         """Read enable-ingress-timestamp."""
-        why = "every delivery has the header ringfaust-enqueued-ms"
-        self._imported.note(Verdict.TAKEN, child.line, about, why)
+        self._note(Verdict.TAKEN, "every delivery has the header ringfaust-enqueued-ms")
 
 
-_Special = Callable[[_Setting, Element, str, str], None]
-_SPECIAL: dict[str, _Special] = {
+_SPECIAL: dict[str, Callable[[_Setting], None]] = {
     "default-ring-size": _Setting.ring_size,
     "max-delivery-attempts": _Setting.attempts,
     "redelivery-delay": _Setting.delay,
@@ -310,8 +291,7 @@ _SPECIAL: dict[str, _Special] = {
 def set_ring_size(imported: Imported, fields: Fields, number: int, line: int, about: str) -> None:
     """Take over a ring size; 0 and less need Artemis' rules (C10)."""
     if number == -1 or number > 0:
-        finding = ImportFinding(Verdict.TAKEN, line, about, f"ring_size: {number}")
-        imported.set(fields, "ring_size", number, finding)
+        imported.set(fields, "ring_size", number, line, about)
         return
     fields |= {"ring_size": number, "compat": "artemis"}
     why = f"ring_size: {number} with compat: artemis, which evicts every send that nobody takes"
@@ -319,7 +299,7 @@ def set_ring_size(imported: Imported, fields: Fields, number: int, line: int, ab
 
 
 def read_address_settings(
-    section: Element, reader: Reader, wildcards: Wildcards, imported: Imported
+    section: Element, wildcards: Wildcards, imported: Imported
 ) -> list[AddressSetting]:
     """Read `address-settings`; of two with one match the first counts, as in Artemis."""
     found: dict[str, AddressSetting] = {}
@@ -352,9 +332,8 @@ def read_address_settings(
             why = f"it sets nothing; new names become queues, by the pattern {pattern}"
             imported.note(Verdict.TAKEN, element.line, f"address-setting {match}", why)
         target = found[pattern] = AddressSetting(pattern, element.line)
-        setting = _Setting(reader, imported, target)
         for child in element.children:
-            setting.read(child)
+            _Setting(child, target, imported).read()
     every = list(found.values())
     for target in every:
         _set_policy(target, every, imported)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
@@ -19,75 +18,54 @@ _SIZE = re.compile(r"(-?\d+)\s*(?:([kmg])i?b?|b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-class UnknownValue(Exception):
-    """A value is a placeholder without a default, which only the broker's machine knows."""
+def whole(imported: Imported, line: int, name: str, text: str) -> int:
+    """Parse a whole number.
+
+    Raises:
+        CannotImport: it is none.
+    """
+    if not re.fullmatch(r"[+-]?\d{1,19}", text):
+        raise _refused(imported, line, name, text, "not a whole number")
+    return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads values of one file."""
+def number(imported: Imported, line: int, name: str, text: str) -> float:
+    """Parse a number.
 
-    source: Path
+    Raises:
+        CannotImport: it is none.
+    """
+    if not re.fullmatch(r"[+-]?\d{1,19}(\.\d{0,19})?([eE][+-]?\d{1,3})?", text):
+        raise _refused(imported, line, name, text, "not a number")
+    return float(text)
 
-    def value(self, element: Element, text: str | None = None) -> str:
-        """Return an element's text.
 
-        Raises:
-            UnknownValue: it has a placeholder without a default.
-        """
-        raw = element.text if text is None else text
-        if unknown := _PLACEHOLDER.search(raw):
-            raise UnknownValue(unknown[1])
-        return raw
+def size(imported: Imported, line: int, name: str, text: str) -> int:
+    """Parse a number of bytes, such as 10M or 20KiB.
 
-    def whole(self, element: Element, name: str, text: str) -> int:
-        """Parse a whole number.
+    Raises:
+        CannotImport: it is none.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None or len(found[1]) > 19:
+        what = "not a number of bytes, such as 10485760 or 10M"
+        raise _refused(imported, line, name, text, what)
+    return int(found[1]) * _UNITS[(found[2] or "").lower()]
 
-        Raises:
-            CannotImport: it is none.
-        """
-        if not re.fullmatch(r"[+-]?\d{1,19}", text):
-            raise CannotImport(
-                self.source, element.line, f"{name} = {text[:60]!r} is not a whole number"
-            )
-        return int(text)
 
-    def number(self, element: Element, name: str, text: str) -> float:
-        """Parse a number.
+def switch(imported: Imported, line: int, name: str, text: str) -> bool:
+    """Parse true or false.
 
-        Raises:
-            CannotImport: it is none.
-        """
-        if not re.fullmatch(r"[+-]?\d{1,19}(\.\d{0,19})?([eE][+-]?\d{1,3})?", text):
-            raise CannotImport(self.source, element.line, f"{name} = {text[:60]!r} is not a number")
-        return float(text)
+    Raises:
+        CannotImport: it is neither.
+    """
+    if text.lower() not in ("true", "false"):
+        raise _refused(imported, line, name, text, "neither true nor false")
+    return text.lower() == "true"
 
-    def size(self, element: Element, name: str, text: str) -> int:
-        """Parse a number of bytes, such as 10M or 20KiB.
 
-        Raises:
-            CannotImport: it is none.
-        """
-        found = _SIZE.fullmatch(text)
-        if found is None or len(found[1]) > 19:
-            raise CannotImport(
-                self.source,
-                element.line,
-                f"{name} = {text[:60]!r} is not a number of bytes, such as 10485760 or 10M",
-            )
-        return int(found[1]) * _UNITS[(found[2] or "").lower()]
-
-    def switch(self, element: Element, name: str, text: str) -> bool:
-        """Parse true or false.
-
-        Raises:
-            CannotImport: it is neither.
-        """
-        if text.lower() not in ("true", "false"):
-            raise CannotImport(
-                self.source, element.line, f"{name} = {text[:60]!r} is neither true nor false"
-            )
-        return text.lower() == "true"
+def _refused(imported: Imported, line: int, name: str, text: str, what: str) -> CannotImport:
+    return CannotImport(imported.source, line, f"{name} = {text[:60]!r} is {what}")
 
 
 _NAMING = ("name", "match", "address", "forwarding-address")
@@ -123,10 +101,13 @@ def resolve(element: Element, imported: Imported) -> None:
     element.children = kept
 
 
-def placeholder(text: str) -> str:
-    """The property of the first placeholder without a default; empty if there is none."""
+def placeholder(text: str) -> str | None:
+    """The property of the first placeholder without a default; None: there is none.
+
+    Only the broker's machine knows its value.
+    """
     found = _PLACEHOLDER.search(text)
-    return found[1] if found else ""
+    return found[1] if found else None
 
 
 def _filled(text: str) -> str:

@@ -107,15 +107,21 @@ class Imported:
         """Record what became of a setting."""
         self.findings.append(ImportFinding(verdict, line, setting, text))
 
-    def set(self, fields: Fields, name: str, value: object, finding: ImportFinding) -> None:
-        """Set a queue's field, and record the finding; if the value is not allowed, record that."""
+    def set(
+        self, fields: Fields, name: str, value: object, line: int, setting: str, *,
+        verdict: Verdict = Verdict.TAKEN, more: str = "",
+    ) -> None:  # fmt: skip
+        """Set a queue's field, and record that; if the value is not allowed, record why.
+
+        `more`: what follows name and value in the text of the finding.
+        """
         try:
             QueueSpec().with_fields(stored_names({name: value}))
         except BadSetting as error:
-            self.note(Verdict.NONE, finding.line, finding.setting, f"{name} {error.advice}")
+            self.note(Verdict.NONE, line, setting, f"{name} {error.advice}")
             return
         fields[name] = value
-        self.findings.append(finding)
+        self.note(verdict, line, setting, f"{name}: {value}{more}")
 
     def is_name(self, name: str, line: int, setting: str, *, patterns: bool = True) -> bool:
         """Return whether a queue or address can have this name; record it if not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ringfaust.importers.imported import CannotImport, Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 
 BEHAVIOURS = {
     "REMOVE_OLDEST": "drop_oldest",
@@ -62,9 +62,7 @@ def read_setting(
         fields["when_full"] = when_full
         imported.note(Verdict.TAKEN, line, about, f"when_full: {when_full}")
     elif key in LIMITS:
-        number = number_of(imported, line, key, value)
-        finding = ImportFinding(Verdict.TAKEN, line, about, f"{LIMITS[key]}: {number}")
-        imported.set(fields, LIMITS[key], number, finding)
+        imported.set(fields, LIMITS[key], number_of(imported, line, key, value), line, about)
     elif _OFF.get(key) == value.lower():
         imported.note(Verdict.TAKEN, line, about, "nothing to do")
     else:

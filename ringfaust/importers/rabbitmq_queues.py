@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ringfaust.importers.imported import BACKUPS, Fields, Imported, ImportFinding, Verdict
+from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict
 from ringfaust.importers.rabbitmq_policies import Given, Settings, merged
 
 _LIMITED_SINCE, _QUORUM_ATTEMPTS = 4, 21
@@ -187,18 +187,17 @@ def read_settings(given: Settings, imported: Imported, kind: str = "") -> Fields
         ):
             imported.note(Verdict.NONE, 0, about, "not a whole number")
         elif key == "max-length" and not rejects:
-            finding = ImportFinding(Verdict.TAKEN, 0, about, f"ring_size: {value}")
-            imported.set(fields, "ring_size", value, finding)
+            imported.set(fields, "ring_size", value, 0, about)
         elif key in ("max-length", "max-length-bytes"):
             name = "max_messages" if key == "max-length" else "max_bytes"
-            why = f"{name}: {value}, which also counts messages that are being delivered"
+            more = ", which also counts messages that are being delivered"
             if key == "max-length-bytes":
-                why += (
+                more += (
                     ", and the bytes of key and headers, and is not tested when a message returns"
                 )
             if rejects and kind == "quorum":
-                why += "; a quorum queue takes one more, and then none until a fifth is gone"
-            imported.set(fields, name, value, ImportFinding(Verdict.CHANGED, 0, about, why))
+                more += "; a quorum queue takes one more, and then none until a fifth is gone"
+            imported.set(fields, name, value, 0, about, verdict=Verdict.CHANGED, more=more)
         else:
             _read_other(key, value, about, fields, imported)
     if rejects:
@@ -225,11 +224,8 @@ def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Impo
         imported.note(Verdict.CHANGED, 0, about, why)
     elif key == "delivery-limit":
         most = value + 1 if value >= 0 else -1
-        why = (
-            f"max_attempts: {most}, which counts the first delivery, too, but no delivery whose "
-            "consumer leaves"
-        )
-        imported.set(fields, "max_attempts", most, ImportFinding(Verdict.CHANGED, 0, about, why))
+        more = ", which counts the first delivery, too, but no delivery whose consumer leaves"
+        imported.set(fields, "max_attempts", most, 0, about, verdict=Verdict.CHANGED, more=more)
     elif key == "single-active-consumer" and value:
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
         why = f"max_active_consumers: 1, max_backup_consumers: {BACKUPS}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -61,19 +61,13 @@ class Transfer:
     """Larger than `max_record_bytes`, and left out by this run."""
 
 
-async def import_messages(
-    path: Path,
-    worker: WorkerConfig,
-    queues: QueuesConfig,
-    said: Callable[[Transfer], None] = lambda _: None,
-) -> Transfer:
+async def import_messages(path: Path, worker: WorkerConfig, queues: QueuesConfig) -> Transfer:
     """Write the messages of an export to the topics of their queues.
 
     Args:
         path: what `artemis data exp` has written.
         worker: names the application and the brokers.
         queues: declares the queues.
-        said: called after each transaction.
 
     Raises:
         CannotImport: the file is no export, or a queue is not declared; most of what precedes the
@@ -100,7 +94,6 @@ async def import_messages(
             await writer.commit(partial(writer.send, kept), offsets, group)
             progress.written += len(kept)
             progress.oversized += len(part) - len(kept)
-            said(progress)
     except KafkaError as error:
         raise ImportStopped(progress.written, error) from error
     finally:

@@ -15,7 +15,7 @@ from ringfaust.core.address import queue_name
 from ringfaust.importers.artemis_export import Scalar, StoredMessage
 from ringfaust.importers.imported import CannotImport
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import Headers
+from ringfaust.protocol.records import FetchedRecord, Headers
 from ringfaust.protocol.redrive import queue_header_for
 
 DUE = "_AMQ_SCHED_DELIVERY"
@@ -36,20 +36,6 @@ class TargetRecord(NamedTuple):
         """Size of the record."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.value or b"") + headers
-
-
-@dataclass(slots=True, kw_only=True)
-class _Probe:
-    """A record as a route would read it: with nothing in it."""
-
-    topic: str = ""
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: Headers = ()
-    partition: int = 0
-    offset: int = 0
-    timestamp: int = 0
-    timestamp_type: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +79,8 @@ class Places:
                 "broker.xml first, and run the same command again"
             )
             raise CannotImport(self._path, line, text)
-        probe = _Probe()
         for route in self._routes:
-            header = queue_header_for(route.topic, route.queue, probe, ours)
+            header = queue_header_for(route.topic, route.queue, FetchedRecord(), ours)
             if header is not None:
                 return _Place(route.topic, header)
         text = (

@@ -114,14 +114,10 @@ class _Builder(ContentHandler):
         super().__init__()
         self._path = path
         self._open: list[Element] = []
-        self._locator: Any = None
+        self._locator: Any  # the base class sets it: it knows the line
         self.root: Element | None = None
 
-    def setDocumentLocator(self, locator: Any) -> None:  # noqa: N802 - SAX names it
-        """Remember who knows the line."""
-        self._locator = locator
-
-    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802
+    def startElement(self, name: str, attrs: AttributesImpl) -> None:  # noqa: N802 - SAX names it
         """Open an element."""
         line = self._locator.getLineNumber()
         if len(self._open) == DEPTH:

@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Self
 from ringfaust.errors import RingfaustError
 from ringfaust.java.jars import KAFKA, Bundle, fetch
 from ringfaust.java.runtime import Java, find_java
+from ringfaust.testing.process import log_tail
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch", "free_port"]
 
@@ -96,7 +96,7 @@ class BrokerFailed(RingfaustError):
     """
 
     def __init__(self, what: str, log_path: Path) -> None:
-        self.log_tail = _tail(log_path)
+        self.log_tail = log_tail(log_path, _LOG_LINES)
         text = f"The embedded broker {what}. The last lines of {log_path}:\n{self.log_tail}"
         super().__init__(text)
 
@@ -352,13 +352,6 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return len(answer) == 10 and struct.unpack(">iih", answer)[1:] == (1, 0)
-
-
-def _tail(path: Path) -> str:
-    if not path.exists():
-        return "(there is no log)"
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"
 
 
 def new_cluster_id() -> str:

@@ -14,19 +14,24 @@ from pathlib import Path
 from ringfaust.errors import RingfaustError
 
 _STOP_SECONDS = 20.0
-_LOG_LINES = 30
 
 # Kills the process if ours ends without a goodbye, for example because it is killed.
 _GUARD = 'read -r goodbye || kill -s KILL -- "-$1"'
+
+
+def log_tail(path: Path, most: int = 30) -> str:
+    """Return the last lines of a log."""
+    if not path.exists():
+        return "(there is no log)"
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return "".join(deque(lines, most)).rstrip() or "(the log is empty)"
 
 
 class WorkerFailed(RingfaustError):
     """A worker or job ended unexpectedly or does not answer. What to do: read its log, below."""
 
     def __init__(self, what: str, log_path: Path) -> None:
-        with log_path.open(encoding="utf-8", errors="replace") as lines:
-            tail = "".join(deque(lines, _LOG_LINES)).rstrip() or "(the log is empty)"
-        super().__init__(f"The worker {what}. The last lines of its log:\n{tail}")
+        super().__init__(f"The worker {what}. The last lines of its log:\n{log_tail(log_path)}")
 
 
 class Process:

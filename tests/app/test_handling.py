@@ -205,11 +205,7 @@ async def test_the_annotation_or_the_deserializer_says_how_a_body_is_read(
 
 async def test_concurrency_bounds_what_is_handled_and_what_is_held(ring_app: RunApp) -> None:
     app, gate = RingApp("shop"), Gate()
-
-    @app.subscriber("orders", concurrency=3)
-    async def handle(order: Order) -> None:
-        await gate.wait(order)
-
+    app.subscriber("orders", concurrency=3)(gate.wait)
     async with ring_app(app, QUEUES) as shop:
         for _ in range(8):
             await shop.send("orders", ORDER)
@@ -225,11 +221,7 @@ async def test_concurrency_bounds_what_is_handled_and_what_is_held(ring_app: Run
 async def test_a_handler_that_takes_long_keeps_its_message(ring_app: RunApp) -> None:
     """Its queue detaches a consumer that is silent for 30 s."""
     app, gate = RingApp("shop"), Gate()
-
-    @app.subscriber("orders")
-    async def handle(order: Order) -> None:
-        await gate.wait(order)
-
+    app.subscriber("orders")(gate.wait)
     async with ring_app(app, QUEUES) as shop:
         await shop.send("orders", ORDER)
         await gate.has(1)
@@ -401,13 +393,10 @@ async def test_after_the_grace_time_what_has_not_finished_goes_back_and_counts_n
 ) -> None:
     app, gate, thread = RingApp("shop", grace_s=0.01), Gate(), ThreadGate()
 
-    async def coroutine(order: Order) -> None:
-        await gate.wait(order)
-
     def function(order: Order) -> None:
         thread.wait()
 
-    app.subscriber("orders")(coroutine if is_coroutine else function)
+    app.subscriber("orders")(gate.wait if is_coroutine else function)
     async with ring_app(app, QUEUES) as shop:
         await shop.send("orders", ORDER, id="o1")
         await until(lambda: gate.waiting or thread.entered.is_set())
@@ -421,11 +410,7 @@ async def test_after_the_grace_time_what_has_not_finished_goes_back_and_counts_n
 
 async def test_a_second_stop_does_not_wait(ring_app: RunApp) -> None:
     app, gate = RingApp("shop", grace_s=3_600), Gate()
-
-    @app.subscriber("orders")
-    async def handle(order: Order) -> None:
-        await gate.wait(order)
-
+    app.subscriber("orders")(gate.wait)
     async with ring_app(app, QUEUES) as shop:
         await app.close()
         running = asyncio.create_task(app.run())

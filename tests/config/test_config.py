@@ -372,6 +372,26 @@ HOSTILE_WORKERS = {
     "folder": ("data_dir: 5", "must be text"),
     "NUL": ('data_dir: "a\\0b"', "NUL"),
     "level": ("log_level: INFO", "must be 'debug', 'info', 'warning' or 'error'"),
+    "no user": ("security: {protocol: SASL_SSL}", "needs username, and password_file or password_"),
+    "TLS": ("security: {ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
+    "user": ("security: {username: u}", "security.username: is not used by protocol PLAINTEXT"),
+    "no key": (
+        "security: {protocol: SSL, cert_file: a.pem}", "cert_file and key_file go together",
+    ),
+    "host": (
+        "web: {hosts: 'https://rings.example.com'}",
+        "web.hosts: 'https://rings.example.com' is not",
+    ),
+    "host and port": (
+        "web: {hosts: 'a,b:8443'}", "'b:8443' is not the name of a host: write it without port",
+    ),
+    "proxy": (
+        "web: {proxies: 'proxy'}",
+        "web.proxies: 'proxy' is neither an address nor a network",
+    ),
+    "network": (
+        "web: {proxies: '10.1.0.1/16'}", "'10.1.0.1/16' is neither an address nor a network",
+    ),
 }  # fmt: skip
 
 
@@ -462,33 +482,3 @@ def test_a_key_that_java_cannot_read_is_reported_with_a_remedy(tmp_path):
     key.write_text("-----BEGIN RSA PRIVATE KEY-----")
     with pytest.raises(ConfigError, match="openssl pkcs8 -topk8"):
         security.java_options("")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{protocol: SASL_SSL}", "needs username, and password_file or password_env"),
-        ("{ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
-        ("{username: u}", "security.username: is not used by protocol PLAINTEXT"),
-        ("{protocol: SSL, cert_file: a.pem}", "cert_file and key_file go together"),
-    ],
-)
-def test_settings_that_do_not_fit_the_protocol_are_refused(text, words, write):
-    with pytest.raises(ConfigError) as caught:
-        load_worker(write(f"security: {text}", "worker.yaml"))
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{hosts: 'https://rings.example.com'}", "web.hosts: 'https://rings.example.com' is not"),
-        ("{hosts: 'a,b:8443'}", "'b:8443' is not the name of a host: write it without port"),
-        ("{proxies: 'proxy'}", "web.proxies: 'proxy' is neither an address nor a network"),
-        ("{proxies: '10.1.0.1/16'}", "'10.1.0.1/16' is neither an address nor a network"),
-    ],
-)
-def test_names_and_proxies_of_the_web_pages_are_checked(text, words, write):
-    with pytest.raises(ConfigError) as caught:
-        load_worker(write(f"web: {text}", "worker.yaml"))
-    assert words in str(caught.value)

@@ -27,7 +27,8 @@ from ringfaust.client.inspected import (
 )  # fmt: skip
 from ringfaust.client.lifecycles import Lifecycle, Trace
 from ringfaust.client.status_rows import QueueRates, QueueStatus
-from ringfaust.console.app import ConsoleOptions, attach_console
+from ringfaust.console.app import attach_console
+from ringfaust.console.context import ConsoleOptions
 from ringfaust.console.redriving import GoneMessage, Preview, Redriver
 from ringfaust.core.model import Counts
 from ringfaust.core.settings import QueueSpec

@@ -15,6 +15,7 @@ from ringfaust.config import load
 from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import CannotImport, Imported, ImportFinding, Verdict
 from ringfaust.importers.write import write
+from tests.importers.files import artemis
 from tests.importers.settings_of_artemis import ADDRESS_SETTINGS, VALUES
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -250,13 +251,6 @@ def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:
 # --- what the file leaves out, and what Artemis 1 had ---------------------------------------------
 
 
-def of_core(tmp_path: Path, text: str) -> Imported:
-    path = tmp_path / "broker.xml"
-    head = '<configuration xmlns:xi="http://www.w3.org/2001/XInclude"><core>'
-    path.write_text(f"{head}{text}</core></configuration>")
-    return import_artemis(path)
-
-
 def settings_of(tmp_path: Path, **children: dict[str, object]) -> Imported:
     """By match, where `_` is written for `.#`."""
     settings = "".join(
@@ -265,7 +259,7 @@ def settings_of(tmp_path: Path, **children: dict[str, object]) -> Imported:
         + "</address-setting>"
         for match, each in children.items()
     )
-    return of_core(tmp_path, f"<address-settings>{settings}</address-settings>")
+    return artemis(tmp_path, f"<address-settings>{settings}</address-settings>")
 
 
 LIMIT: dict[str, object] = {"max-size-messages": 3}
@@ -325,7 +319,7 @@ def test_filters_are_translated_name_by_name(
     """B4: what no selector has is said, and is not null for ever."""
     queue = f"<queue name='q'><filter string={quoteattr(text)}/></queue>"
     address = f"<address name='a'><multicast>{queue}</multicast></address>"
-    found = of_core(tmp_path, f"<addresses>{address}</addresses>")
+    found = artemis(tmp_path, f"<addresses>{address}</addresses>")
     subscriptions: Any = found.addresses["a"]["subscriptions"]
     assert subscriptions["q"].get("selector") == selector
     assert (finding(found, "queue q, filter").verdict is Verdict.NONE) == (selector is None)
@@ -357,7 +351,7 @@ def test_jms_of_artemis_1_is_read(has_core: bool, tmp_path: Path) -> None:
 
 def test_placeholders_in_names_matches_and_filters_have_their_defaults(tmp_path: Path) -> None:
     """B3: Artemis fills them in before it reads the file."""
-    found = of_core(
+    found = artemis(
         tmp_path,
         """<address-settings><address-setting match="${site.prefix:dock.#}">
         <max-delivery-attempts>${tries:4}</max-delivery-attempts></address-setting>
@@ -386,7 +380,7 @@ def test_placeholders_in_names_matches_and_filters_have_their_defaults(tmp_path:
     "</forwarding-address></divert></diverts>",
 ])  # fmt: skip
 def test_a_name_that_only_the_machine_knows_gets_a_line(inner: str, tmp_path: Path) -> None:
-    found = of_core(tmp_path, inner)
+    found = artemis(tmp_path, inner)
     write(found, tmp_path / "to")
     assert not found.queues and not found.addresses and not found.settings
     (line,) = [each for each in found.findings if "property a is not known" in each.text]
@@ -394,7 +388,7 @@ def test_a_name_that_only_the_machine_knows_gets_a_line(inner: str, tmp_path: Pa
 
 
 def test_each_include_gets_a_line(tmp_path: Path) -> None:
-    found = of_core(
+    found = artemis(
         tmp_path,
         """<xi:include href="0.xml"/><address-settings><xi:include href="1.xml"/></address-settings>
         <diverts><xi:include href="2.xml"/></diverts><queues><xi:include href="3.xml"/></queues>

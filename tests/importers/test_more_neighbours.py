@@ -9,7 +9,8 @@ import pytest
 from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.write import write
-from tests.importers.test_neighbours import artemis, filtered
+from tests.importers.files import artemis
+from tests.importers.test_neighbours import filtered
 
 
 @pytest.mark.parametrize(("text", "selector"), [

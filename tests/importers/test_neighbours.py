@@ -6,23 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.importers.artemis import import_artemis
-from ringfaust.importers.imported import Imported, Verdict
+from ringfaust.importers.imported import Verdict
 from ringfaust.importers.openmq import import_openmq
 from tests.importers import definitions
 from tests.importers.definitions import queue
+from tests.importers.files import artemis
 
 QUEUES = "".join(
     f"<address name='{name}'><anycast><queue name='{name}'/></anycast></address>"
     for name in ("open", "secret")
 )
 ALL = "<security-setting match='#'><permission type='send' roles='all'/></security-setting>"
-
-
-def artemis(folder: Path, text: str) -> Imported:
-    path = folder / "broker.xml"
-    path.write_text(f"<configuration xmlns:xi='x'><core>{text}</core></configuration>")
-    return import_artemis(path)
 
 
 def filtered(folder: Path, text: str) -> tuple[str, Verdict]:

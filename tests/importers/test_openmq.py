@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
-from ringfaust.config import load_queues
-from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
+from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
-from ringfaust.importers.write import write
+from tests.importers.files import written
 
 FIXTURES = Path(__file__).with_name("fixtures")
 
@@ -226,21 +225,9 @@ def test_the_options_of_the_dead_message_queue_get_their_lines(tmp_path: Path) -
 def test_any_file_gives_lines_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, words: list[str]
 ) -> None:
-    found = written(tmp_path_factory.mktemp("any"), " ".join(words))
+    folder = tmp_path_factory.mktemp("any")
+    found = written(folder, lambda: of_script(" ".join(words), folder))
     assert found is None or all(each.setting and each.text for each in found.findings)
-
-
-def written(folder: Path, text: str) -> Imported | None:
-    """What was imported and written; None, and no file, if it was refused."""
-    try:
-        found = of_script(text, folder)
-        write(found, folder / "to")
-    except CannotImport as error:
-        assert "\n" not in str(error)
-        assert not [*(folder / "to").glob("*")]
-        return None
-    load_queues(folder / "to" / "queues.yaml")
-    return found
 
 
 VALUES = st.sampled_from([
@@ -263,7 +250,8 @@ def test_each_property_has_one_line(
     tmp_path_factory: pytest.TempPathFactory, properties: list[tuple[str, str, str]]
 ) -> None:
     text = "# comment\n" + "\n".join("".join(each) for each in properties)
-    found = written(tmp_path_factory.mktemp("any"), text)
+    folder = tmp_path_factory.mktemp("any")
+    found = written(folder, lambda: of_script(text, folder))
     if found is not None:
         assert sum(bool(each.line) for each in found.findings) == len(properties)
 
@@ -286,7 +274,8 @@ def test_each_command_and_each_option_has_one_line(
         f"{command} -t {kind} -n {name} {' '.join(f'-o {each}' for each in options)}\n"
         for command, name, kind, options in commands
     )
-    found = written(tmp_path_factory.mktemp("any"), text)
+    folder = tmp_path_factory.mktemp("any")
+    found = written(folder, lambda: of_script(text, folder))
     if found is None:
         return
     for number, (_, _, _, options) in enumerate(commands, start=2):

@@ -10,7 +10,8 @@ import pytest
 from ringfaust.java import KafkaVersion
 from ringfaust.java.jars import kafka
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.faust import PARALLEL_FILES, FaustHarness
+from ringfaust.testing.scenario.faust import FaustHarness
+from ringfaust.testing.scenario.harness import PARALLEL_FILES
 from tests.scenarios.test_scenarios import FILES, failed
 
 OLDEST, *_, NEWEST = KafkaVersion

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.cli.scenario import run
 from ringfaust.testing.broker import EmbeddedBroker
-from ringfaust.testing.scenario.faust import PARALLEL_FILES, FaustHarness
+from ringfaust.testing.scenario.faust import FaustHarness
+from ringfaust.testing.scenario.harness import PARALLEL_FILES
 from ringfaust.testing.scenario.memory import MemoryScenarioHost
 from ringfaust.testing.scenario.player import Difference, play
 from ringfaust.testing.scenario.reading import load

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ringfaust.demo.dashboard import Dashboard
 from ringfaust.errors import RingfaustError
+from ringfaust.testing.process import log_tail
 
-_LOG_LINES = 30
 _PLAIN_COLUMNS = 120
 """The width if the output is not a terminal; the audit's table is the widest."""
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -24,11 +23,9 @@ class CommandFailed(RingfaustError):
     """A command of the demo failed. What to do: read the end of its log, below."""
 
     def __init__(self, command: str, status: int, log: Path) -> None:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            tail = "".join(deque(lines, _LOG_LINES)).rstrip()
         super().__init__(
             f"`{command}` failed with exit status {status}. The last lines of its log, {log}:\n"
-            f"{tail}"
+            f"{log_tail(log)}"
         )
 
 

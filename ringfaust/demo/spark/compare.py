@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -45,16 +44,9 @@ class QueueComparison(NamedTuple):
     """A sentence about the first difference; empty if there is none."""
 
 
-@dataclass
-class Comparison:
-    """The comparison of all queues."""
-
-    rows: list[QueueComparison] = field(default_factory=list)
-
-
 async def compare(
     worker_folder: Path, job_folder: Path, flights: Sequence[ProducerRecord]
-) -> Comparison:
+) -> list[QueueComparison]:
     """Read both evicted topics, partition by partition, and compare them.
 
     Args:
@@ -67,7 +59,7 @@ async def compare(
     """
     worker, job = load(worker_folder)[0], load(job_folder)[0]
     sent = Counter(f"departures.{flight.key.decode()}" for flight in flights)
-    found = Comparison()
+    found: list[QueueComparison] = []
     async with AIOKafkaConsumer(
         bootstrap_servers=worker.bootstrap_servers, isolation_level="read_committed"
     ) as consumer:
@@ -75,10 +67,10 @@ async def compare(
             ours = _by_queue(await _read(consumer, worker, partition))
             theirs = _by_queue(await _read(consumer, job, partition))
             for queue in ours | theirs:
-                found.rows.append(
+                found.append(
                     _row(queue, sent.pop(queue, 0), ours.get(queue, []), theirs.get(queue, []))
                 )
-    found.rows += [_row(queue, count, [], []) for queue, count in sent.items()]
+    found += [_row(queue, count, [], []) for queue, count in sent.items()]
     return found
 
 

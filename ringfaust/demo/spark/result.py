@@ -8,10 +8,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ringfaust.demo.dashboard import Dashboard
-from ringfaust.demo.spark.compare import Comparison
+from ringfaust.demo.spark.compare import QueueComparison
 
 
-def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, report: Path) -> bool:
+def print_result(
+    dashboard: Dashboard, found: list[QueueComparison], *, balanced: bool, report: Path
+) -> bool:
     """Print the final screen, and return whether everything is equal and balances.
 
     Args:
@@ -22,14 +24,14 @@ def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, rep
     """
     console = dashboard.console
     console.print(_table(found))
-    different = [row for row in found.rows if row.difference]
+    different = [row for row in found if row.difference]
     for row in different:
         console.print(f"  {row.queue}: {row.difference}", markup=False, highlight=False)
     is_equal = balanced and not different
     if is_equal:
         verdict = "[bold green]everything equal and accounted for[/]"
     elif balanced:
-        verdict = f"[bold red]{len(different)} of {len(found.rows)} queues differ[/]"
+        verdict = f"[bold red]{len(different)} of {len(found)} queues differ[/]"
     else:
         verdict = "[bold red]the worker's accounts do not balance; see the audit above[/]"
     console.print(f"{verdict}, in {dashboard.seconds():.0f} s", highlight=False)
@@ -38,10 +40,10 @@ def print_result(dashboard: Dashboard, found: Comparison, *, balanced: bool, rep
     return is_equal
 
 
-def _table(found: Comparison) -> Table:
+def _table(found: list[QueueComparison]) -> Table:
     title = "what worker and job evicted of the same flights: key, value, headers and order"
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", show_footer=True)
-    rows = sorted(found.rows, key=lambda row: -row.flights)
+    rows = sorted(found, key=lambda row: -row.flights)
     table.add_column("queue", "all", no_wrap=True)
     for name, field in (
         ("flights", "flights"),

@@ -12,7 +12,13 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from ringfaust.config import load
-from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, EvictedReader, MixedConsumer
+from ringfaust.demo.consumers import (
+    ClosingConsumer,
+    DemoConsumer,
+    EvictedReader,
+    MixedConsumer,
+    attach_all,
+)
 from ringfaust.demo.control_client import ControlClient
 from ringfaust.demo.dashboard import Dashboard
 from ringfaust.demo.flights import ProducerRecord, replay
@@ -107,10 +113,7 @@ class WorkerRun:
             MixedConsumer(control, "departures.B6", say),
         ]
         consumers = [closing, *settling]
-        await asyncio.gather(*(consumer.attach() for consumer in consumers))
-        for consumer in consumers:
-            start(consumer.serve())
-            start(consumer.run_heartbeats())
+        await attach_all(consumers, start)
 
         async def enough() -> bool:
             return closing.is_idle and min(await _acked(control, settling)) >= _ENOUGH_ACKED

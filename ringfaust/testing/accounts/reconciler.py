@@ -193,7 +193,7 @@ class Reconciler:
             key: Key = (line["queue"], line["sequence"])
             if event.record == "dispatched":
                 key += (line["delivery"], line["consumer"])
-            self._expect_record(event.record, key)
+            self._expected.setdefault((event.record, self._partition), []).append(key)
 
     def _on_added(self, line: Line) -> None:
         queue, source = line["queue"], line["source"]
@@ -332,15 +332,10 @@ class Reconciler:
         if digest is None:
             if not self._is_gone(source):
                 self._unexplained[source] = None
-        elif digest != hash((record.key, record.value, self._theirs(record))):
-            self._altered[source] = None
-
-    @staticmethod
-    def _theirs(output: InRecord) -> tuple[tuple[str, bytes], ...]:
-        return producer_headers(without_attributes(output.headers))
-
-    def _expect_record(self, role: str, key: Key) -> None:
-        self._expected.setdefault((role, self._partition), []).append(key)
+        else:
+            headers = producer_headers(without_attributes(record.headers))
+            if digest != hash((record.key, record.value, headers)):
+                self._altered[source] = None
 
     def _list(
         self, lists: dict[tuple[str, int], list[Key]], role: str, records: Sequence[InRecord]

@@ -94,22 +94,14 @@ class MemoryProducer:
         ]  # fmt: skip
 
 
-class MemoryWriter:
+class MemoryWriter(MemoryProducer):
     """A `Writer`: what it sends is stored at its commit."""
 
     may_be_committed = False
 
     def __init__(self, broker: MemoryBroker) -> None:
-        self._producer = MemoryProducer(broker)
+        super().__init__(broker)
         self._sent: list[OutgoingRecord] = []
-
-    async def start(self) -> None:
-        """Open it."""
-        await self._producer.start()
-
-    async def stop(self) -> None:
-        """Close it."""
-        await self._producer.stop()
 
     async def send(self, records: Iterable[OutgoingRecord]) -> list[asyncio.Future[RecordMetadata]]:
         """Keep records for the commit."""
@@ -122,7 +114,7 @@ class MemoryWriter:
         """Store what `produce` sends."""
         await produce()
         sent, self._sent = self._sent, []
-        return await self._producer.write(sent)
+        return await self.write(sent)
 
     async def abort(self) -> None:
         """Drop what was sent."""

@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.kafka.names import session_transactional_id, topic_name
 from ringfaust.processor.processor import START
 from ringfaust.protocol.headers import ID
+from ringfaust.protocol.lifecycle import EVENTS
 from ringfaust.protocol.records import Headers, Role, place_of
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.player import Difference
@@ -356,11 +357,6 @@ def _count(lines: Sequence[Mapping[str, Any]], role: Role) -> int:
     return sum(ROLE_OF.get(line["event"]) is role for line in lines)
 
 
-ROLE_OF = {
-    "dispatched": Role.DISPATCHED,
-    "evicted": Role.EVICTED,
-    "dead": Role.DEAD,
-    "expired": Role.DEAD,
-    "unreadable": Role.DEAD,
-}
+ROLE_OF = {name: Role(event.record) for name, event in EVENTS.items() if event.record}
+ROLE_OF["unreadable"] = Role.DEAD
 """By event: the topic that gets a record for it."""

@@ -39,7 +39,7 @@ from ringfaust.testing.scenario.channel import ScenarioRecord
 from ringfaust.testing.scenario.consistency import observed_effects
 from ringfaust.testing.scenario.partition import ADDRESS, START_SECONDS, ScenarioPartition
 from ringfaust.testing.scenario.player import Difference, ObservedEffect, QueueListing
-from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, unknown_session
+from ringfaust.testing.scenario.sessions import SessionHost
 
 _LIST_LIMIT = 10_000
 
@@ -49,7 +49,7 @@ _CREATES = (c.CreateQueue, c.Configure, c.ConfigureAddress, c.Pause)
 _NEEDS_QUEUE = tuple(each for each in OPERATOR_COMMANDS.values() if each not in _CREATES)
 
 
-class KafkaScenarioHost:
+class KafkaScenarioHost(SessionHost):
     """Plays one file on a partition of a running worker.
 
     Args:
@@ -58,10 +58,10 @@ class KafkaScenarioHost:
     """
 
     def __init__(self, partition: ScenarioPartition, prefix: str) -> None:
+        super().__init__()
         self._partition = partition
         self._prefix = prefix
         self._base_ms = partition.now_ms
-        self._sessions = PendingSessions()
         self._catalog = Catalog({}, {})
         self._created: list[str] = []
         """The file's queues in the order of their creation."""
@@ -106,7 +106,7 @@ class KafkaScenarioHost:
 
         Those that follow one another are written together: a job takes one micro-batch for all.
         """
-        buffered = [(self._sessions.buffer(command, session), command) for command in commands]
+        buffered = [(self._buffered(command, session), command) for command in commands]
         effects: list[ObservedEffect] = []
         for is_now, group in groupby(buffered, lambda each: each[0] is None):
             if is_now:
@@ -115,27 +115,15 @@ class KafkaScenarioHost:
                 effects += [each for found, _ in group for each in found or ()]
         return effects
 
-    def begin(self, session: str) -> list[ObservedEffect]:
-        """Open a session's transaction."""
-        return self._sessions.begin(session)
-
-    def commit(self, session: str) -> list[ObservedEffect]:
-        """Write the session's operations in one Kafka transaction (R80)."""
-        pending = self._sessions.end(session)
-        if pending is None:
-            return unknown_session(session)
+    def _commit(self, pending: list[c.Command]) -> list[ObservedEffect]:
+        """Write the operations in one Kafka transaction (R80)."""
         return self._step(*map(self._record, pending), as_one=True) if pending else []
 
-    def rollback(self, session: str) -> list[ObservedEffect]:
-        """Abort the session's operations, and return what its consumers hold (R80)."""
-        pending = self._sessions.end(session)
-        if pending is None:
-            return unknown_session(session)
+    def _roll_back(self, rollback: c.Rollback, pending: list[c.Command]) -> list[ObservedEffect]:
+        """Write the operations in a transaction that is aborted, then the command (R80)."""
         if pending:
             self._partition.abort(list(map(self._record, pending)))
-        effects = self._step(self._record(rollback_of(session, pending)))
-        # The worker does not know a session without consumers, which has nothing to return.
-        return [each for each in effects if each.kind != "refused"]
+        return self._step(self._record(rollback))
 
     def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
         """Set the clock to `now_ms`, then sweep (R32); clients were heard until `heard_ms`."""

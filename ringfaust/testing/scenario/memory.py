@@ -14,20 +14,18 @@ from ringfaust.protocol.headers import REDRIVES
 from ringfaust.protocol.listing import list_queue
 from ringfaust.testing.scenario import grammar as g
 from ringfaust.testing.scenario.player import ObservedEffect, QueueListing
-from ringfaust.testing.scenario.sessions import PendingSessions, rollback_of, unknown_session
+from ringfaust.testing.scenario.sessions import SessionHost
 
 
-class MemoryScenarioHost:
+class MemoryScenarioHost(SessionHost):
     """Plays a scenario on one partition in memory."""
-
-    capabilities: frozenset[str] = frozenset()
 
     def __init__(self, step_transitions: int = limits.STEP_TRANSITIONS) -> None:
         """`step_transitions`: messages that a command may touch in one transaction (R114)."""
+        super().__init__()
         self._step_transitions = step_transitions
         self._host = MemoryHost(Catalog({}, {}))
         self._now_ms = 0
-        self._sessions = PendingSessions()
         self._sent = 0
         self._lagging: dict[str, list[c.Send]] = {}
         """By destination: sends that are not pulled yet (R60, R90). They survive a crash."""
@@ -50,28 +48,15 @@ class MemoryScenarioHost:
             self._sent += 1
             payload = command.payload._replace(source=f"scenario/0/{self._sent}")
             command = command._replace(payload=payload)
-        buffered = self._sessions.buffer(command, session)
+        buffered = self._buffered(command, session)
         return self._step(command) if buffered is None else buffered
 
-    def begin(self, session: str) -> list[ObservedEffect]:
-        """Open a session's transaction."""
-        return self._sessions.begin(session)
-
-    def commit(self, session: str) -> list[ObservedEffect]:
-        """Execute the session's operations in their order, each as a command of its own (R80)."""
-        pending = self._sessions.end(session)
-        if pending is None:
-            return unknown_session(session)
+    def _commit(self, pending: list[c.Command]) -> list[ObservedEffect]:
+        """Execute the operations in their order, each as a command of its own (R80)."""
         return self.do(pending, "")
 
-    def rollback(self, session: str) -> list[ObservedEffect]:
-        """Drop the pending operations, and return what the session's consumers hold (R80)."""
-        pending = self._sessions.end(session)
-        if pending is None:
-            return unknown_session(session)
-        # The engine does not know a session without consumers, which has nothing to return.
-        effects = self.do([rollback_of(session, pending)], "")
-        return [each for each in effects if each.kind != "refused"]
+    def _roll_back(self, rollback: c.Rollback, pending: list[c.Command]) -> list[ObservedEffect]:
+        return self.do([rollback], "")
 
     def advance(self, now_ms: int, heard_ms: int) -> list[ObservedEffect]:
         """Set the clock to `now_ms`, then sweep (R32); clients were heard until `heard_ms`."""

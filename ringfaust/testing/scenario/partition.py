@@ -18,6 +18,7 @@ import yaml
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError
 
+from ringfaust.client.blocking import EventLoopThread
 from ringfaust.config import QueuesConfig, WorkerConfig, load
 from ringfaust.config.environment import drop_variables
 from ringfaust.config.topics import create_topics, wanted_topics
@@ -29,7 +30,6 @@ from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
 from ringfaust.testing.scenario.channel import ScenarioRecord, WorkerChannel, WorkerOutput
 from ringfaust.testing.scenario.consistency import check_consistency
-from ringfaust.testing.scenario.loop_thread import LoopThread
 
 START_SECONDS = 120.0
 """How long a worker or job may take to answer after a start or a crash, in seconds."""
@@ -44,7 +44,7 @@ class ScenarioPartition:
 
     def __init__(
         self,
-        loop: LoopThread,
+        loop: EventLoopThread,
         channel: WorkerChannel,
         config: WorkerConfig,
         queues: QueuesConfig,
@@ -213,7 +213,9 @@ def open_partitions(
         crash: kills and restarts it.
         count: the number of partitions.
     """
-    loop = opened.enter_context(LoopThread())
+    loop = EventLoopThread()
+    loop.open()
+    opened.callback(loop.close)
 
     async def connect(number: int) -> WorkerChannel:
         channel = WorkerChannel(

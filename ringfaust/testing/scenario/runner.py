@@ -15,8 +15,6 @@ from ringfaust.testing.scenario.player import Difference, play
 class ScenarioHarness(Protocol):
     """Runs one host and plays scenarios on it."""
 
-    capabilities: frozenset[str]
-    """What the host can do beyond the basics; see `Scenario.needs`."""
     parallel_files: int
     """How many scenarios it plays at once."""
 
@@ -44,7 +42,6 @@ class PlayedScenario:
 
 
 class _MemoryHarness:
-    capabilities = MemoryScenarioHost.capabilities
     parallel_files = 1
 
     def play(self, scenario: Scenario) -> None:
@@ -68,7 +65,8 @@ def open_harness(host: str, bootstrap_servers: str | None) -> ScenarioHarness:
     if host == "memory":
         return _MemoryHarness()
     if host == "faust":
-        from ringfaust.testing.scenario.faust import PARALLEL_FILES, FaustHarness  # noqa: PLC0415
+        from ringfaust.testing.scenario.faust import FaustHarness  # noqa: PLC0415
+        from ringfaust.testing.scenario.harness import PARALLEL_FILES  # noqa: PLC0415
 
         return FaustHarness(bootstrap_servers, parallel_files=PARALLEL_FILES)
     from ringfaust.testing.scenario.spark import SparkHarness  # noqa: PLC0415
@@ -91,8 +89,7 @@ def play_all(scenarios: Sequence[Scenario], harness: ScenarioHarness) -> Iterato
 
 
 def _play(scenario: Scenario, harness: ScenarioHarness) -> PlayedScenario:
-    missing = scenario.needs() - harness.capabilities
-    if missing:
+    if missing := scenario.needs():
         return PlayedScenario(scenario=scenario, verdict="skipped", missing=sorted(missing))
     try:
         harness.play(scenario)

@@ -7,49 +7,66 @@ no read_committed reader has to wait for an open Kafka transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ringfaust.core import commands as c
 from ringfaust.core.model import Refusal
 from ringfaust.testing.scenario.player import ObservedEffect
 
 
-class PendingSessions:
-    """The open sessions of one client."""
+class SessionHost:
+    """The part of a host that keeps what its sessions have not committed yet."""
 
     def __init__(self) -> None:
         self._pending: dict[str, list[c.Command]] = {}
 
-    def begin(self, name: str) -> list[ObservedEffect]:
+    def begin(self, session: str) -> list[ObservedEffect]:
         """Open a session's transaction; refused if it is open, which then stays open."""
-        if name in self._pending:
-            return [_refused(name, Refusal.BAD_COMMAND)]
-        self._pending[name] = []
+        if session in self._pending:
+            return [_refused(session, Refusal.BAD_COMMAND)]
+        self._pending[session] = []
         return []
 
-    def buffer(self, command: c.Command, name: str) -> list[ObservedEffect] | None:
+    def commit(self, session: str) -> list[ObservedEffect]:
+        """Let the session's operations take effect (R80); refused if it is not open (R103)."""
+        pending = self._pending.pop(session, None)
+        if pending is None:
+            return [_refused(session, Refusal.BAD_COMMAND)]
+        return self._commit(pending)
+
+    def rollback(self, session: str) -> list[ObservedEffect]:
+        """Drop the session's operations, and return what its consumers hold (R80)."""
+        pending = self._pending.pop(session, None)
+        if pending is None:
+            return [_refused(session, Refusal.BAD_COMMAND)]
+        acked = tuple(each for each in pending if isinstance(each, c.Ack))
+        effects = self._roll_back(c.Rollback(session, acked), pending)
+        # The engine does not know a session without consumers, which has nothing to return.
+        return [each for each in effects if each.kind != "refused"]
+
+    def _commit(self, pending: list[c.Command]) -> list[ObservedEffect]:
+        raise NotImplementedError
+
+    def _roll_back(self, rollback: c.Rollback, pending: list[c.Command]) -> list[ObservedEffect]:
+        raise NotImplementedError
+
+    def _buffered(self, command: c.Command, session: str) -> list[ObservedEffect] | None:
         """Buffer or refuse a command.
 
         Args:
             command: the command.
-            name: its session; empty if it has none.
+            session: its session; empty if it has none.
 
         Returns:
             The refusal, or an empty list if the command is buffered. None if the caller has to
             execute it now.
         """
-        if name and name not in self._pending:
-            return [_refused(name, Refusal.BAD_COMMAND)]
+        if session and session not in self._pending:
+            return [_refused(session, Refusal.BAD_COMMAND)]
         if isinstance(command, c.Ack | c.Release | c.Reject) and self._is_settled(command):
             return [_refused(command.message, Refusal.STALE_DELIVERY)]
-        if not name:
+        if not session:
             return None
-        self._pending[name].append(command)
+        self._pending[session].append(command)
         return []
-
-    def end(self, name: str) -> list[c.Command] | None:
-        """Close a session and return its pending operations; None if it was not open."""
-        return self._pending.pop(name, None)
 
     def _is_settled(self, settle: c.Ack | c.Release | c.Reject) -> bool:
         """Whether the delivery is settled in an open transaction (R103)."""
@@ -58,16 +75,6 @@ class PendingSessions:
             for pending in self._pending.values()
             for each in pending
         )
-
-
-def rollback_of(session: str, pending: Sequence[c.Command]) -> c.Rollback:
-    """Return the command that rolls back a session with these pending operations."""
-    return c.Rollback(session, tuple(each for each in pending if isinstance(each, c.Ack)))
-
-
-def unknown_session(name: str) -> list[ObservedEffect]:
-    """Return the refusal of a commit or rollback of a session that is not open (R103)."""
-    return [_refused(name, Refusal.BAD_COMMAND)]
 
 
 def _refused(about: str, reason: Refusal) -> ObservedEffect:
