@@ -8,16 +8,20 @@ worker that still has the partition is shut out, and one that opens it later fin
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaTimeoutError
 
 from ringfaust.kafka.reader import committed_reader, last_record
 from ringfaust.kafka.transactions import commit_changelog
 from ringfaust.protocol.stored_rows import OWNER_KEY, JobOwner, read_owner, write_owner
 
 _AT_ONCE = 16
+_SEEN_S = 60.0
+_POLL_S = 0.02
 
 
 class ChangelogEnd(NamedTuple):
@@ -67,6 +71,8 @@ async def write_owners(
 ) -> None:
     """Write who has the rings of partitions, and shut out a worker that still has them.
 
+    From then on `changelog_ends` says so, too.
+
     Args:
         client: options of any Kafka client.
         application: names the transactional ids.
@@ -75,12 +81,28 @@ async def write_owners(
         owner: the job; None: workers may have them again.
 
     Raises:
-        KafkaError: a worker has opened the partition meanwhile, or the brokers failed.
+        KafkaError: a worker has opened the partition meanwhile, or the brokers failed, or they do
+            not show the rows to readers within a minute.
     """
     row = (OWNER_KEY, None if owner is None else write_owner(owner))
     numbers = sorted(partitions)
     for first in range(0, len(numbers), _AT_ONCE):
         some = numbers[first : first + _AT_ONCE]
-        await asyncio.gather(
+        ends = await asyncio.gather(
             *(commit_changelog(client, application, changelog, each, [row]) for each in some)
         )
+        tps = [TopicPartition(changelog, each) for each in some]
+        await _until_seen(client, dict(zip(tps, ends, strict=True)))
+
+
+async def _until_seen(client: Mapping[str, Any], left: Mapping[TopicPartition, int]) -> None:
+    """Wait for the markers of transactions, which the brokers write after their answer."""
+    until_s = time.monotonic() + _SEEN_S
+    async with committed_reader(client) as consumer:
+        while True:
+            seen = await consumer.end_offsets([*left])
+            if not (left := {tp: end for tp, end in left.items() if seen[tp] < end}):
+                return
+            if time.monotonic() > until_s:
+                raise KafkaTimeoutError(f"a transaction is open for too long in {[*left]}")
+            await asyncio.sleep(_POLL_S)

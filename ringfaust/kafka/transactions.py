@@ -231,8 +231,11 @@ async def commit_changelog(
     changelog: str,
     partition: int,
     rows: Sequence[tuple[bytes, bytes | None]],
-) -> None:
+) -> int:
     """Commit rows of a partition's changelog alone. A worker that has the partition is shut out.
+
+    Returns:
+        The offset after them. Readers may see them a little later.
 
     Raises:
         KafkaError: the brokers failed, or a worker has opened the partition meanwhile.
@@ -240,4 +243,4 @@ async def commit_changelog(
     name = partition_transactional_id(application, partition)
     topics: dict[str, str] = {Role.CHANGELOG: changelog}
     async with TransactionalProducer(application, partition, topics, client, name) as producer:
-        await producer.commit({}, rows, {})
+        return await producer.commit({}, rows, {})

@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaTimeoutError
 from pyspark.sql import SparkSession
 from typer.testing import Result
 
+from ringfaust.kafka import changelog_owner
 from ringfaust.kafka.changelog_owner import ChangelogEnd
 from ringfaust.kafka.names import partition_transactional_id
 from ringfaust.kafka.transactions import TransactionalProducer
@@ -149,6 +152,28 @@ def test_the_changelog_says_who_has_each_partition(broker: EmbeddedBroker, tmp_p
     assert {end.job.query for end in ends if end.job} == {"mine"}
     release_rings(worker, [1, 2])
     assert [bool(end.job) for end in asyncio.run(rings_owners(worker))] == [1, 0, 0, 1]
+
+
+@pytest.mark.kafka
+def test_what_readers_do_not_see_yet_is_not_taken_for_another_job(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of others hides it here; on a busy broker, its own markers come late."""
+    monkeypatch.setattr(changelog_owner, "_SEEN_S", 0.1)
+    worker = RingHarness(tmp_path, broker.bootstrap_servers, "delayed").config
+
+    async def take() -> None:
+        async with AIOKafkaProducer(**worker.client_options(), transactional_id="other") as other:
+            await other.begin_transaction()
+            await other.send_and_wait(worker.topic(Role.CHANGELOG), b"{}", b"k", 0)
+            with pytest.raises(KafkaTimeoutError, match="partition=0"):
+                await asyncio.to_thread(
+                    take_rings, worker, "/data/rings", "mine", from_worker=False
+                )
+            await other.abort_transaction()
+
+    asyncio.run(take())
+    take_rings(worker, "/data/rings", "mine", from_worker=False)
 
 
 @pytest.mark.kafka
