@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ringfaust.cli.main import main
 from ringfaust.demo.dashboard import Dashboard, DemoState
 from ringfaust.demo.spark.commands import CommandFailed, CommandRunner
-from ringfaust.demo.spark.compare import Comparison, EvictedRecord, QueueComparison, difference
+from ringfaust.demo.spark.compare import EvictedRecord, QueueComparison, difference
 from ringfaust.demo.spark.result import print_result
 from ringfaust.protocol import headers as h
 from ringfaust.testing.broker import EmbeddedBroker
@@ -141,7 +141,7 @@ def test_the_same_error_in_both_is_found() -> None:
 def test_the_final_screen_shows_the_result(
     dashboard: Dashboard, wrong: str, balanced: bool, said: str
 ) -> None:
-    found = Comparison([QueueComparison("departures.UA", 52, 2, 2, wrong)])
+    found = [QueueComparison("departures.UA", 52, 2, 2, wrong)]
     with dashboard.console.capture() as captured:
         right = print_result(dashboard, found, balanced=balanced, report=Path("report"))
     result = captured.get()
