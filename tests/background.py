@@ -1,4 +1,4 @@
-"""Work that goes on beside a test."""
+"""Run coroutines in the background of a test, and wait for what they do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def running(*works: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """What goes on until it is cancelled at the end of the block."""
+    """Run coroutines during the block, and cancel them at its end. None may end before."""
     tasks = [asyncio.ensure_future(each) for each in works]
     try:
         yield
@@ -23,7 +23,7 @@ async def running(*works: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Return once something is true, which other tasks make so."""
+    """Wait until other tasks have made something true."""
     async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0)

@@ -263,7 +263,7 @@ class Admin(Connected):
         Raises:
             NoAnswer: a partition has no worker.
         """
-        return await configuring.present_configurations(self._connection)
+        return await configuring.present_configurations(self.connection)
 
     async def history(self) -> list[Configuration]:
         """Return what was applied, in order: the last 100 revisions, and what was before them.
@@ -271,7 +271,7 @@ class Admin(Connected):
         Raises:
             NotApplied: the configuration topic does not exist.
         """
-        return (await configuring.configuration_log(self._connection)).revisions
+        return (await configuring.configuration_log(self.connection)).revisions
 
     async def settings_since(self, queue: str) -> dict[str, SettingSince]:
         """Return since when the configuration gives a queue what `apply` brought, by setting.
@@ -311,7 +311,7 @@ class Admin(Connected):
             OutcomeUnknown: the brokers failed while it was written.
         """
         return await configuring.apply(
-            self._connection, document, who=who, text=text, after=after, is_stopped=is_stopped,
+            self.connection, document, who=who, text=text, after=after, is_stopped=is_stopped,
             queues_in=self._queues_in,
         )  # fmt: skip
 
@@ -321,7 +321,7 @@ class Admin(Connected):
         Raises:
             NotApplied: the configuration topic does not exist.
         """
-        return (await configuring.configuration_log(self._connection)).level
+        return (await configuring.configuration_log(self.connection)).level
 
     async def raise_level(self, level: int, *, who: str = "") -> Raised:
         """Let all partitions use a feature level, for good (R129).
@@ -338,7 +338,7 @@ class Admin(Connected):
             NoAnswer: a partition has no worker.
             OutcomeUnknown: the brokers failed while it was written.
         """
-        return await configuring.raise_level(self._connection, level, who)
+        return await configuring.raise_level(self.connection, level, who)
 
     # --- changing queues -------------------------------------------------------------------------
 
@@ -492,7 +492,7 @@ class Admin(Connected):
 
     @property
     def _partitions(self) -> list[int]:
-        return sorted(self._connection.partitions)
+        return sorted(self.connection.partitions)
 
     async def _request(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write a command and wait for the reply. Unlike a consumer, it does not wait for brokers.
@@ -500,7 +500,7 @@ class Admin(Connected):
         Raises:
             NoAnswer: it took longer than `timeout_ms`; the command may take effect later.
         """
-        connection = self._connection
+        connection = self.connection
         try:
             async with asyncio.timeout(connection.timeout_ms / 1000) as limit:
                 return await connection.request(partition, command)

@@ -45,7 +45,7 @@ class Connected(AsyncResource):
     def __init__(self, options: ConnectOptions, kind: type = ConnectOptions) -> None:
         """`kind`: the TypedDict that has its options."""
         refuse_unknown(options, kind)
-        self._connection = Connection(options)
+        self.connection = Connection(options)
 
     async def start(self) -> None:
         """Connect.
@@ -54,8 +54,8 @@ class Connected(AsyncResource):
             ClientError: the application has no topics.
             KafkaError: the brokers cannot be reached or refuse the client.
         """
-        await self._connection.open()
+        await self.connection.open()
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._connection.close()
+        await self.connection.close()

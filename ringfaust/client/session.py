@@ -8,17 +8,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
-from ringfaust.client.connection import (
-    Connection,
-    ConnectOptions,
-    encode,
-    refuse_unknown,
-)
+from ringfaust.client.connection import ConnectOptions, encode
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
 from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value
-from ringfaust.client.resource import AsyncResource
+from ringfaust.client.resource import Connected
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol.names import client_transactional_id
 from ringfaust.protocol.records import OutgoingRecord, Role
@@ -42,7 +37,7 @@ class _PendingSettle(NamedTuple):
     command: Mapping[str, Any]
 
 
-class Session(AsyncResource):
+class Session(Connected):
     """A local transaction: what it sends and settles takes effect at the commit.
 
     ::
@@ -67,8 +62,7 @@ class Session(AsyncResource):
     """
 
     def __init__(self, **options: Unpack[ConnectOptions]) -> None:
-        refuse_unknown(options, ConnectOptions)
-        self.connection = Connection(options)
+        super().__init__(options)
         self.name = self.connection.name
         self._transactions = ClientTransactions(
             self.connection.brokers, client_transactional_id(self.connection.application, self.name)
@@ -76,15 +70,6 @@ class Session(AsyncResource):
         self._consumers: list[RingConsumer] = []
         self._pending: list[OutgoingMessage | _PendingSettle] = []
         self._made = 0
-
-    async def start(self) -> None:
-        """Connect.
-
-        Raises:
-            ClientError: the application has no topics.
-            KafkaError: the brokers cannot be reached or refuse the client.
-        """
-        await self.connection.open()
 
     async def close(self) -> None:
         """Detach the consumers and disconnect. Drops what is not committed."""
@@ -95,7 +80,7 @@ class Session(AsyncResource):
         finally:
             self._consumers.clear()
             await self._transactions.close()
-            await self.connection.close()
+            await super().close()
 
     async def _failed(self) -> None:
         try:

@@ -109,7 +109,7 @@ class TwoPhase(Connected):
 
     async def _request_all(self, kind: str, **fields: Any) -> list[Refused]:
         requests = [
-            self._connection.request(partition, {"type": kind, "xid": self.xid, **fields})
+            self.connection.request(partition, {"type": kind, "xid": self.xid, **fields})
             for partition in self._chosen()
         ]
         answers = await asyncio.gather(*requests, return_exceptions=True)
@@ -119,4 +119,4 @@ class TwoPhase(Connected):
         return [answer for answer in answers if isinstance(answer, Refused)]
 
     def _chosen(self) -> Collection[int]:
-        return self._connection.partitions if self._partitions is None else self._partitions
+        return self.connection.partitions if self._partitions is None else self._partitions

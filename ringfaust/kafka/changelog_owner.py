@@ -21,6 +21,7 @@ from ringfaust.protocol.stored_rows import OWNER_KEY, JobOwner, read_owner, writ
 
 _AT_ONCE = 16
 _SEEN_S = 60.0
+"""How long to wait until readers see what was written."""
 _POLL_S = 0.02
 
 

@@ -27,6 +27,7 @@ from ringfaust.protocol.stored_rows.queue_rows import read_queue, write_queue
 from ringfaust.testing.accounts.prove import prove
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.writer import TransactionalWriter
+from tests.background import running
 from tests.broker.clients import admin_of
 from tests.chaos.harness import Application, until
 from tests.chaos.verdict import wait_until_read
@@ -174,14 +175,8 @@ async def traffic(town: Town) -> AsyncIterator[None]:
                     silent_s, town.silences.get(record.partition, 0.0)
                 )
 
-    running = [asyncio.ensure_future(each) for each in (watch(), *map(send, others))]
-    try:
+    async with running(watch(), *map(send, others)):
         yield
-        assert not any(each.done() for each in running)
-    finally:
-        for each in running:
-            each.cancel()
-        await asyncio.wait(running)
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +186,8 @@ def broker() -> Iterator[EmbeddedBroker]:
     properties = {
         "authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true",
     }  # fmt: skip
-    with EmbeddedBroker(properties=properties) as running:
-        yield running
+    with EmbeddedBroker(properties=properties) as started:
+        yield started
 
 
 @pytest.fixture

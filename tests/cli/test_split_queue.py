@@ -26,7 +26,7 @@ def joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Joined:
 
     def made(**_: object) -> Admin:
         admin = Admin()
-        admin._connection = joined
+        admin.connection = joined
         return admin
 
     async def reached(worker: WorkerConfig) -> WorkerConfig:

@@ -50,7 +50,7 @@ def joined() -> Joined:
 @pytest.fixture
 def admin(joined: Joined) -> Admin:
     made = Admin()
-    made._connection = joined
+    made.connection = joined
     return made
 
 

@@ -16,8 +16,8 @@ async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPa
     async def hang(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(admin._connection, "write_command", hang)
-    monkeypatch.setattr(admin._connection, "partitions", [0])
+    monkeypatch.setattr(admin.connection, "write_command", hang)
+    monkeypatch.setattr(admin.connection, "partitions", [0])
     async with asyncio.timeout(5):
         with pytest.raises(NoAnswer, match="check that the brokers run"):
             await admin.queues()

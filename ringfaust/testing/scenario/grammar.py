@@ -373,7 +373,7 @@ class Scenario(Declarations):
         return any(getattr(step.what, "xid", None) is not None for step in self.steps)
 
     def needs(self) -> set[str]:
-        """Return what no host has: settings that are not known."""
+        """Return the settings that no host knows, as one text; nothing if all are known."""
         tables = [*self.queues.values(), *self.settings.values()]
         tables += [f for each in self.addresses.values() for f in each.subscriptions.values()]
         fields = {name for table in tables for name in table}

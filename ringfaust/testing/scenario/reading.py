@@ -122,7 +122,7 @@ def _fault(here: _Place, error: ValidationError) -> _Fault:
 
 
 def _check_settings(scenario: Scenario) -> None:
-    """Check the values of known settings. Unknown settings are capabilities that a host lacks."""
+    """Check the values of known settings. With unknown ones, the file is skipped."""
     tables: dict[_Place, dict[str, dict[str, Any]]] = {
         ("queues",): scenario.queues,
         ("settings",): scenario.settings,
