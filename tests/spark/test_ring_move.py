@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import copied_key
+from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
+from ringfaust.spark.ring.move import _Changelog
+from ringfaust.spark.ring.pages import PagedMap
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
 from tests.spark.ring_harness import (
@@ -23,6 +27,10 @@ from tests.spark.ring_harness import (
     until,
 )
 from tests.spark.shared_session import run, run_command
+from tests.spark.test_ring_pages import MemoryPages
+
+POSITIONS = {"control": 4, "hop": 123}
+COPIED = {copied_key("sent/3", "e58706fd"): 420}
 
 PIECE = RING_SIZE + 10
 """Records for each ring while it is in one place."""
@@ -68,6 +76,17 @@ def answers(harness: RingHarness, reply: str) -> dict[str, Any]:
 
     until(all_answered)
     return found
+
+
+def test_positions_in_copied_partitions_are_stored_and_are_no_offsets_of_the_group() -> None:
+    """No topic has their names: the client would send these offsets again and again."""
+    pages = MemoryPages()
+    paged = PagedMap(pages)
+    paged.apply([(POSITIONS_KEY, write_positions(POSITIONS | COPIED))])
+    paged.flush()
+    changelog = _Changelog(iter([Row(page=pages[1], number=1)]), {})
+    assert (POSITIONS_KEY, write_positions(POSITIONS | COPIED)) in list(changelog.rows())
+    assert changelog.offsets() == POSITIONS
 
 
 @pytest.mark.kafka

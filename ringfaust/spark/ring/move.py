@@ -28,6 +28,7 @@ from ringfaust.kafka.names import (
 from ringfaust.kafka.offsets import group_offsets, repartition_metadata
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.protocol.records import Role
+from ringfaust.protocol.routes import copied_keys
 from ringfaust.protocol.stored_rows import (
     INPUTS_KEY,
     OWNER_KEY,
@@ -273,7 +274,12 @@ class _Changelog:
         self.count = 0
         """Number of rows so far."""
         self.positions: dict[str, int] = {}
-        """By topic, the next offset to read; known after the last row."""
+        """By topic or copied partition, the next offset to read; known after the last row."""
+
+    def offsets(self) -> dict[str, int]:
+        """Those of topics, for the group: brokers do not know copied partitions by these names."""
+        copied = {*copied_keys(self.positions)}
+        return {topic: at for topic, at in self.positions.items() if topic not in copied}
 
     def rows(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Delete all old rows, then write the new ones: the last row of a key counts."""
@@ -310,7 +316,7 @@ async def _write_changelog(worker: WorkerConfig, partition: int, changelog: _Cha
         partition_transactional_id(worker.application, partition),
         timeout_ms=_MOVE_TIMEOUT_MS,
     ) as committer:
-        await committer.commit_rows(changelog.rows(), lambda: changelog.positions)
+        await committer.commit_rows(changelog.rows(), changelog.offsets)
 
 
 async def _commit_repartitioned(
