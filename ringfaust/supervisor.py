@@ -91,14 +91,15 @@ class Supervisor:
         loop, wait_s = asyncio.get_running_loop(), RESTART_MIN_S
         while not self._stopping.is_set():
             began_s = loop.time()
-            # Of its own session: Ctrl-C reaches the supervisor alone, which stops them all, once.
+            # -P: with our code, also in a checkout, which has its own. Of its own session: Ctrl-C
+            # reaches the supervisor alone, which stops them all, once.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *self._commands[number],
+                sys.executable, "-P", *self._commands[number],
                 stdin=asyncio.subprocess.PIPE, start_new_session=True, env=self._environment,
             )  # fmt: skip
             self._running[number] = process
             if self._stopping.is_set():
-                process.terminate()
+                process.kill()  # it has done nothing yet
             status = await process.wait()
             self._running[number] = None
             is_steady = loop.time() - began_s > _STEADY_S

@@ -51,7 +51,7 @@ class Process:
 
     def start(self) -> None:
         """Start the process. Returns at once; ask the worker over its protocol whether it is up."""
-        command = [sys.executable, "-m", "ringfaust", *self._arguments]
+        command = [sys.executable, "-P", "-m", "ringfaust", *self._arguments]
         with self._log_path.open("ab") as log:
             # It runs in a session of its own: Ctrl-C reaches only us, and we stop the process.
             self._process = subprocess.Popen(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfaust.supervisor import Supervisor
+import ringfaust
+from ringfaust.supervisor import REFUSED, Supervisor
 
 HANGS = """
 import signal, sys
@@ -32,3 +33,16 @@ async def test_a_process_that_does_not_stop_is_killed(
         assert await running == 0
     assert f"process {process.pid} has not stopped within 0.1 s: killed" in caplog.messages
     assert supervisor.processes()[0].pid is None
+
+
+async def test_a_process_runs_our_code_and_not_that_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout after `pip install .`, those are sources that are not compiled."""
+    (tmp_path / "ringfaust").mkdir()
+    (tmp_path / "ringfaust" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    program = "import sys, ringfaust; open(sys.argv[1], 'w').write(ringfaust.__file__); sys.exit(2)"
+    supervisor = Supervisor([["-c", program, "found"]], stop_s=60)
+    assert await supervisor.run() == REFUSED
+    assert (tmp_path / "found").read_text() == ringfaust.__file__

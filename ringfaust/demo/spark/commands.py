@@ -72,7 +72,7 @@ class CommandRunner:
             log.write(f"$ {command}\n".encode())
             log.flush()
             done = subprocess.run(
-                [sys.executable, "-m", "ringfaust", *arguments],
+                [sys.executable, "-P", "-m", "ringfaust", *arguments],
                 cwd=self.folder,
                 env={"JDK_JAVA_OPTIONS": _SHORT_LIVED, **os.environ, "COLUMNS": str(columns)},
                 stdin=subprocess.DEVNULL,
