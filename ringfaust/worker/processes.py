@@ -68,7 +68,7 @@ async def _run(
 ) -> int:
     async with AsyncExitStack() as opened:
         if worker.web.enabled:
-            pages = processes_app(supervisor.processes, sockets, worker.web)
+            pages = processes_app(sockets, worker.web)
             if attach is not None:
                 attach(pages)
             await opened.enter_async_context(served(pages, worker.web.bind, worker.web.port))

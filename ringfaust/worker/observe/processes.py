@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
@@ -12,7 +12,6 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringfaust.config import WebConfig
-from ringfaust.supervisor import SupervisedProcess
 from ringfaust.worker.observe.metrics import exposition, gauge
 from ringfaust.worker.observe.web import as_metrics, new_app
 
@@ -20,25 +19,15 @@ UP = "ringfaust_process_up"
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
-def processes_app(
-    processes: Callable[[], Sequence[SupervisedProcess]],
-    sockets: Sequence[Path],
-    config: WebConfig,
-) -> web.Application:
+def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application:
     """The pages.
 
     Args:
-        processes: which of them run.
         sockets: where each serves its own pages.
         config: who may read them.
     """
 
-    async def healthz(_: web.Request) -> web.Response:
-        ended = [number for number, each in enumerate(processes()) if each.pid is None]
-        text = "".join(f"process {number} is about to be started again\n" for number in ended)
-        return web.Response(status=503 if ended else 200, text=text or "ok\n")
-
-    async def readyz(request: web.Request) -> web.Response:
+    async def ask_all(request: web.Request, good: str) -> web.Response:
         answers = await asyncio.gather(*(_ask(each, request) for each in sockets))
         lines = [
             f"process {number}: {line}\n"
@@ -46,7 +35,13 @@ def processes_app(
             for line in text.splitlines()
             if status != 200
         ]
-        return web.Response(status=503 if lines else 200, text="".join(lines) or "ready\n")
+        return web.Response(status=503 if lines else 200, text="".join(lines) or good)
+
+    async def healthz(request: web.Request) -> web.Response:
+        return await ask_all(request, "ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        return await ask_all(request, "ready\n")
 
     async def metrics(request: web.Request) -> web.Response:
         answers = await asyncio.gather(*(_ask(each, request) for each in sockets))

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from ringfaust.config import WebConfig
-from ringfaust.supervisor import SupervisedProcess
+from ringfaust.worker.observe import processes as observed
 from ringfaust.worker.observe.metrics import exposition, gauge
 from ringfaust.worker.observe.processes import processes_app
 from ringfaust.worker.observe.web import as_metrics, served
 
-RUNNING = SupervisedProcess(7, 0)
-ENDED = SupervisedProcess(None, 1)
-
 
 def pages(problem: str, lag: float) -> web.Application:
     """What a worker would serve."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
         return web.Response(status=503 if problem else 200, text=f"{problem or 'ready'}\n")
@@ -32,6 +35,7 @@ def pages(problem: str, lag: float) -> web.Application:
         return web.Response(status=400, text=f"family {request.query['family']!r}\n")
 
     app = web.Application()
+    app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/metrics/detailed", detailed)
@@ -43,12 +47,11 @@ async def client_of(
     folder: Path, *workers: web.Application, ended: int = 0
 ) -> AsyncIterator[TestClient[web.Request, web.Application]]:
     """The pages of all; the last ones of the processes do not run."""
-    found = [RUNNING] * len(workers) + [ENDED] * ended
-    sockets = [folder / str(number) for number in range(len(found))]
+    sockets = [folder / str(number) for number in range(len(workers) + ended)]
     async with AsyncExitStack() as opened:
         for app, socket in zip(workers, sockets, strict=False):
             await opened.enter_async_context(served(app, "", 0, socket))
-        server = TestServer(processes_app(lambda: found, sockets, WebConfig()))
+        server = TestServer(processes_app(sockets, WebConfig()))
         yield await opened.enter_async_context(TestClient(server))
 
 
@@ -72,11 +75,25 @@ async def test_they_are_ready_if_all_are(tmp_path: Path) -> None:
         assert await answer.text() == "process 1: recovering\nprocess 2: it does not answer\n"
         health = await client.get("/healthz")
         assert health.status == 503
-        assert await health.text() == "process 2 is about to be started again\n"
+        assert await health.text() == "process 2: it does not answer\n"
     (tmp_path / "ready").mkdir()
     async with client_of(tmp_path / "ready", pages("", 0), pages("", 0)) as client:
         for page in ("/readyz", "/healthz"):
             assert (await client.get(page)).status == 200
+
+
+async def test_a_process_that_hangs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its port accepts a connection, and nobody answers."""
+    monkeypatch.setattr(observed, "_TIMEOUT", aiohttp.ClientTimeout(total=0.5))
+    async with client_of(tmp_path, pages("", 0), ended=1) as client:
+        with socket.socket(socket.AF_UNIX) as hung:
+            hung.bind(str(tmp_path / "1"))
+            hung.listen()
+            health = await client.get("/healthz")
+            assert health.status == 503
+            assert await health.text() == "process 1: it does not answer\n"
 
 
 async def test_a_question_that_is_refused_is_refused_by_all(tmp_path: Path) -> None:
