@@ -23,6 +23,11 @@ COLORS = 4
 WARM = 0.1
 """The share of messages that is not timed: processes start, connect and fill their rings."""
 _POLL_S = 0.05
+_HEAP = (
+    "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
+"""As in Kafka's own start scripts. Artemis runs with those of its scripts, too."""
 _PROPERTIES = {
     # What a round wrote leaves the disk before the next one ends.
     "log.segment.delete.delay.ms": "1000",
@@ -41,7 +46,7 @@ class Kafka:
     """A Kafka broker, a folder for logs and state, and the filled input topics."""
 
     def __init__(self, bundle: Bundle = KAFKA) -> None:
-        self._broker = EmbeddedBroker(properties=_PROPERTIES, bundle=bundle)
+        self._broker = EmbeddedBroker(properties=_PROPERTIES, bundle=bundle, heap=_HEAP)
         self._folder = tempfile.TemporaryDirectory(prefix="ringfaust-bench-")
         self.folder = Path(self._folder.name)
         self._filled: dict[tuple[object, ...], str] = {}

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -34,10 +34,10 @@ STOP_SECONDS = 30.0
 _LOG_LINES = 15
 _ENDED_BY_SIGTERM = 128 + signal.SIGTERM  # Java's exit code after an orderly shutdown
 
-# The serial collector is small and starts quickly. Only warnings and errors are logged.
+SMALL_HEAP = ("-Xmx640m", "-XX:+UseSerialGC")
+"""The serial collector is small and starts quickly. It stops the broker for longer than others."""
+# Only warnings and errors are logged.
 _JVM = (
-    "-Xmx640m",
-    "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
@@ -127,6 +127,7 @@ class EmbeddedBroker:
         properties: more of the broker's settings, which win over those of this class.
         bundle: the broker's jars, for another version of Kafka.
         cluster_id: of a new data folder; None for a random one. Brokers of one cluster share it.
+        heap: Java's options for the broker's heap and its collector.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class EmbeddedBroker:
         *,
         bundle: Bundle = KAFKA,
         cluster_id: str | None = None,
+        heap: Sequence[str] = SMALL_HEAP,
     ) -> None:
+        self._heap = heap
         self._cluster_id = cluster_id or new_cluster_id()
         self._bundle = bundle
         self._properties = dict(properties or {})
@@ -205,7 +208,7 @@ class EmbeddedBroker:
         classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
         self._environment = {**os.environ, "CLASSPATH": classpath}
         archive = self._archive = _ClassArchive(jars, java)
-        command = [java.path, *_JVM]
+        command = [java.path, *self._heap, *_JVM]
         try:
             self._format([*command, *archive.use()], properties)
             self._launch([*command, *archive.use_or_make(), "kafka.Kafka", str(properties)])
