@@ -27,11 +27,12 @@ OPTIMIZED = "optimized"
 
 PURE = "pure Python: slower"
 """How the kind begins if nothing is compiled."""
-_IN_CHECKOUT = "run `make setup`, where there are a C compiler and Python's headers"
+_COMPILER = "install a C compiler and Python's headers, then"
 _INSTALLED = (
-    "install a C compiler and Python's headers, then ringfaust again with "
-    "`pip install --force-reinstall --no-deps --no-cache-dir` and the same argument as before"
+    "ringfaust again with `pip install --force-reinstall --no-deps --no-cache-dir` and the same "
+    "argument as before"
 )
+_EDITABLE = "run `pip install -e '.[compile]'` and `python hatch_build.py` in the checkout"
 _SUFFIX = EXTENSION_SUFFIXES[0]
 _SHARED = "ringfaust__mypyc"
 """mypyc's library, which the others load, belongs to no package."""
@@ -65,6 +66,14 @@ def _modules() -> dict[str, Path]:
     return found
 
 
+def _again() -> str:
+    """How to install what is imported, so that it is compiled."""
+    root = FOLDER.parents[1]
+    if not root.joinpath("hatch_build.py").exists():
+        return _INSTALLED
+    return "run `make setup`" if Path(sys.prefix) == root / ".venv" else _EDITABLE
+
+
 class _Finder:
     """Finds compiled modules by name, before Python looks for their sources."""
 
@@ -80,8 +89,7 @@ def _install() -> tuple[str, str, Any]:
     """How the engine runs, what would make it faster, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
         return f"{PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
-    is_checkout = FOLDER.parents[1].joinpath("hatch_build.py").exists()
-    remedy = _IN_CHECKOUT if is_checkout else _INSTALLED
+    remedy = f"{_COMPILER} {_again()}"
     modules = _modules()
     kind = build_kind()
     if not kind:

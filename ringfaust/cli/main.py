@@ -325,9 +325,9 @@ def mcp(
 @main.command()
 @with_options
 def doctor(*, target: Target, as_json: AsJson = False) -> None:
-    """Check brokers, ACLs, topics, groups, clocks, lag, disk and workers; say what to do.
+    """Check brokers, ACLs, topics, groups, clocks, lag, disk, memory, engine and workers.
 
-    Exit status 1 if a check fails.
+    It says what to do about what it finds. Exit status 1 if a check fails.
 
     Example: ringfaust doctor --config config
     """

@@ -67,14 +67,15 @@ def run_worker(
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(min=1, max=MOST_PROCESSES, help="How many workers, on one port with one log."),
+        typer.Option(min=1, max=MOST_PROCESSES, help="How many workers, with one log."),
     ] = 1,
     supervised: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a worker until Ctrl-C or SIGTERM.
 
     With --processes, several: a worker uses little more than one core. One that ends is started
-    again.
+    again. They share `cache_bytes` and `memory_bytes`, and serve their pages on one port if
+    `web.enabled` is true.
 
     Example: ringfaust worker --config config --processes 4
     """
