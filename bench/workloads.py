@@ -23,7 +23,7 @@ def workloads(scale: float) -> dict[str, list[Load]]:
         "cycle": list(_cycles(count(100_000))),
         "window": [
             Load("window", f"credit {credit}", "cycle", max(int(credit * 1_000 * scale), 200),
-                 ring=-1, credit=credit, ringfaust_only=True)
+                 ring=-1, credit=credit)
             for credit in WINDOWS
         ],
         "latency": [

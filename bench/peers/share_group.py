@@ -60,8 +60,9 @@ class ShareGroup:
         """Consume a new topic while it is filled. Before the first run the broker is warmed up."""
         if not self._is_warm:
             self._is_warm = True
-            for warm_up in filter(self.carries, WARM_UPS):
-                self._consume(warm_up)
+            for warm_up in WARM_UPS:
+                if warm_up.kind == "cycle":
+                    self._consume(warm_up)
         return self._consume(load)
 
     def _consume(self, load: Load) -> Figures:

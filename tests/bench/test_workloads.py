@@ -10,6 +10,8 @@ import typer
 from bench import page
 from bench.__main__ import chosen
 from bench.model import Load
+from bench.peers.artemis import Artemis
+from bench.peers.share_group import ShareGroup
 from bench.publish import merged
 from bench.results import Line, Results, read
 from bench.workloads import workloads
@@ -38,6 +40,21 @@ def test_only_picks_workloads_and_an_unknown_one_is_an_error() -> None:
     assert {load.workload for load in chosen("cycle, evict", 1)} == {"evict", "cycle"}
     with pytest.raises(typer.BadParameter, match="there is no workload evicting"):
         chosen("evicting", 1)
+
+
+@pytest.mark.parametrize("peer", [ShareGroup(), Artemis(fsync=False)], ids=lambda peer: peer.name)
+def test_a_peer_with_a_broker_of_its_own_warms_it_up_once(
+    peer: ShareGroup | Artemis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried: list[Load] = []
+    carry = "_consume" if isinstance(peer, ShareGroup) else "_perf"
+    monkeypatch.setattr(peer, carry, lambda load: carried.append(load) or {})
+    (cycle,) = chosen("cycle", 1)[:1]
+    peer.run(cycle)
+    peer.run(cycle)
+    *warm_ups, first, second = carried
+    assert {load.workload for load in warm_ups} == {"warm-up"}
+    assert (first, second) == (cycle, cycle)
 
 
 def test_the_ratio_is_the_median_of_the_ratios_of_each_round() -> None:

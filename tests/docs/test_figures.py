@@ -204,9 +204,15 @@ def test_the_rates_of_the_readme_are_those_that_were_measured(row: str, load: st
     assert f"| {row} | {ours}/s | {theirs}/s | {ratio} |" in README
 
 
+def test_the_credits_of_the_readme_are_those_that_were_measured() -> None:
+    rates = [measured(f"window: credit {credit}", "messages/s")[0] for credit in (1, 10, 100)]
+    assert "{}/s, {}/s and {}/s".format(*rates) in README
+
+
 def test_the_latencies_of_the_pages_are_those_that_were_measured() -> None:
-    ours, theirs, _ = measured("latency: 1,000/s", "latency p50, ms")
-    assert f"| latency with acks at 1,000/s, p50 | {ours} ms | {theirs} ms |" in README
+    for percentile in ("p99", "p50"):
+        ours, theirs, _ = measured("latency: 1,000/s", f"latency {percentile}, ms")
+        assert f"| latency with acks at 1,000/s, {percentile} | {ours} ms | {theirs} ms |" in README
     faq, comparison = (
         (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("faq", "comparison")
     )
