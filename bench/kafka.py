@@ -27,7 +27,7 @@ _HEAP = (
     "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
 )  # fmt: skip
-"""As in Kafka's own start scripts. Artemis runs with those of its scripts, too."""
+"""As in Kafka's own start scripts. Artemis has as much, and the collector of its scripts."""
 _PROPERTIES = {
     # What a round wrote leaves the disk before the next one ends.
     "log.segment.delete.delay.ms": "1000",

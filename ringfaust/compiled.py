@@ -2,7 +2,7 @@
 
 `hatch_build.py` compiles the modules of three packages, and the C of `native`, into
 `ringfaust/_compiled`, with a digest of the sources. They are imported only if the sources are still
-those, so an edit is never ignored: the pure sources run until `make setup` has compiled them again.
+those, so an edit is never ignored: the pure sources run until `hatch_build.py` has compiled again.
 `RINGFAUST_PURE=1` asks for these, too. An installation has the folder if there was a C compiler.
 """
 
@@ -27,11 +27,13 @@ OPTIMIZED = "optimized"
 
 PURE = "pure Python: slower"
 """How the kind begins if nothing is compiled."""
-_COMPILER = "install a C compiler and Python's headers, then"
+_COMPILER = "install a C compiler and Python's headers, then "
 _INSTALLED = (
     "ringfaust again with `pip install --force-reinstall --no-deps --no-cache-dir` and the same "
     "argument as before"
 )
+_MADE = "run `.venv/bin/python hatch_build.py`"
+"""In an environment of `make setup` or `make demo`, which has mypyc."""
 _EDITABLE = "run `pip install -e '.[compile]'` and `python hatch_build.py` in the checkout"
 _SUFFIX = EXTENSION_SUFFIXES[0]
 _SHARED = "ringfaust__mypyc"
@@ -71,7 +73,7 @@ def _again() -> str:
     root = FOLDER.parents[1]
     if not root.joinpath("hatch_build.py").exists():
         return _INSTALLED
-    return "run `make setup`" if Path(sys.prefix) == root / ".venv" else _EDITABLE
+    return _MADE if Path(sys.prefix) == root / ".venv" else _EDITABLE
 
 
 class _Finder:
@@ -89,8 +91,8 @@ def _install() -> tuple[str, str, Any]:
     """How the engine runs, what would make it faster, and the module in C or None."""
     if os.environ.get("RINGFAUST_PURE", "") not in ("", "0"):
         return f"{PURE}, because RINGFAUST_PURE is set", "unset RINGFAUST_PURE", None
-    remedy = f"{_COMPILER} {_again()}"
     modules = _modules()
+    remedy = _again() if modules else f"{_COMPILER}{_again()}"
     kind = build_kind()
     if not kind:
         why = ", because the sources have changed since they were compiled" if modules else ""

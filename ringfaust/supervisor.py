@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -68,16 +69,20 @@ class Supervisor:
         if not self._stopping.is_set():
             asyncio.get_running_loop().call_later(self._stop_s, self._kill)
         self._stopping.set()
-        for each in self._alive():
+        for _, each in self._alive():
             each.terminate()
 
     def _kill(self) -> None:
-        for each in self._alive():
-            log.error("process %d has not stopped within %g s: killed", each.pid, self._stop_s)
+        for number, each in self._alive():
+            log.error(
+                "process %d (pid %d) has not stopped within %g s: killed",
+                number, each.pid, self._stop_s,
+            )  # fmt: skip
             each.kill()
 
-    def _alive(self) -> list[asyncio.subprocess.Process]:
-        return [each for each in self._running if each is not None and each.returncode is None]
+    def _alive(self) -> list[tuple[int, asyncio.subprocess.Process]]:
+        running = enumerate(self._running)
+        return [(at, each) for at, each in running if each is not None and each.returncode is None]
 
     def processes(self) -> tuple[SupervisedProcess, ...]:
         """Which processes run."""
@@ -91,10 +96,9 @@ class Supervisor:
         loop, wait_s = asyncio.get_running_loop(), RESTART_MIN_S
         while not self._stopping.is_set():
             began_s = loop.time()
-            # -P: with our code, also in a checkout, which has its own. Of its own session: Ctrl-C
-            # reaches the supervisor alone, which stops them all, once.
+            # Of its own session: Ctrl-C reaches the supervisor alone, which stops them all, once.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", *self._commands[number],
+                *python(), *self._commands[number],
                 stdin=asyncio.subprocess.PIPE, start_new_session=True, env=self._environment,
             )  # fmt: skip
             self._running[number] = process
@@ -111,8 +115,8 @@ class Supervisor:
             if is_steady:
                 wait_s = RESTART_MIN_S
             log.warning(
-                "process %d has ended with status %d and is started again in %g s",
-                process.pid, status, wait_s,
+                "process %d (pid %d) has ended with status %d and is started again in %g s",
+                number, process.pid, status, wait_s,
             )  # fmt: skip
             self._restarts[number] += 1
             try:
@@ -120,6 +124,15 @@ class Supervisor:
                     await self._stopping.wait()
             except TimeoutError:
                 wait_s = min(2 * wait_s, RESTART_MAX_S)
+
+
+def python() -> list[str]:
+    """This Python, with what makes it find the code of this process.
+
+    `-m` looks into the present folder first. A checkout has sources there that are not compiled.
+    """
+    is_ours = Path(__file__).parents[1].samefile(".")
+    return [sys.executable] if is_ours else [sys.executable, "-P"]
 
 
 def on_signal(stop: Callable[[], None]) -> None:

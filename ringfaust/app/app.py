@@ -13,7 +13,7 @@ from ringfaust.app.health import Health
 from ringfaust.app.subscriber import Retries, RunningSubscriber, Subscriber
 from ringfaust.client import BadArgument, ClientError, RingConsumer, RingProducer
 from ringfaust.client.connection import ConnectOptions, refuse_unknown
-from ringfaust.client.options import SubscriberOptions
+from ringfaust.client.options import SubscriberOptions, held_by_handler
 from ringfaust.client.resource import AsyncResource
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,8 @@ class RingApp(AsyncResource):
 
         Args:
             queue: the queue's name; leave it empty with `address`.
-            concurrency: how many messages this process holds and handles at a time.
+            concurrency: how many messages this process handles at a time. It holds no more, unless
+                `credit` says so.
             deserializer: reads the body; default: see `Handler.read`.
             retries: by exception, the milliseconds until the message is delivered again; None: as
                 its queue says. The class that is nearest to the exception counts.
@@ -100,8 +101,7 @@ class RingApp(AsyncResource):
             TypeError: there is no such option.
         """
         refuse_unknown(options, SubscriberOptions)
-        if concurrency < 1:
-            raise BadArgument(f"concurrency must be 1 or more, not {concurrency}")
+        options = held_by_handler(options, concurrency, "concurrency")
         for kind, delay_ms in (retries or {}).items():
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise BadArgument(f"retries: {kind!r} is not a class of exceptions")

@@ -19,7 +19,7 @@ def load_app(target: str) -> RingApp:
     """Import a module and return its app.
 
     Args:
-        target: MODULE:ATTRIBUTE. The module is searched in the present folder, too.
+        target: MODULE:ATTRIBUTE. The module is searched in the present folder first.
 
     Raises:
         CannotLoad: there is none, or the module cannot be imported.
@@ -28,7 +28,7 @@ def load_app(target: str) -> RingApp:
     if not (module_name and colon and attribute):
         raise CannotLoad(f"{target!r} is not of the form MODULE:ATTRIBUTE, such as shop:app")
     here = str(Path.cwd())
-    if here not in sys.path:
+    if sys.path[0] != here:
         sys.path.insert(0, here)
     try:
         module = import_module(module_name)

@@ -61,9 +61,7 @@ class RunningSubscriber:
         self._subscriber = subscriber
         self._middlewares = middlewares
         self._producer = producer
-        self._consumer = RingConsumer(
-            **{**connect, **subscriber.consumer}, credit=subscriber.concurrency
-        )
+        self._consumer = RingConsumer(**{**connect, **subscriber.consumer})
         self.queue = self._consumer.queue
         self._free = asyncio.Semaphore(subscriber.concurrency)
         """Beside the credit: a call may outlive its delivery."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from ringfaust.client.connection import ConnectOptions
+from ringfaust.client.errors import BadArgument
 
 AckMode = Literal["auto", "client", "individual", "dups_ok", "none"]
 
@@ -16,6 +17,9 @@ class SubscriberOptions(TypedDict, total=False):
     name: str
     """The consumer's name, unique within its queue; default: host name, process id and a random
     part."""
+    credit: int
+    """How many unsettled messages it may hold (R10). Default: 100; for a handler: how many of them
+    it handles at a time."""
     credit_bytes: int
     """How many bytes of unsettled messages it may hold; default 0, no limit."""
     priority: int
@@ -43,8 +47,6 @@ class SubscriberOptions(TypedDict, total=False):
 class AttachOptions(SubscriberOptions, total=False):
     """Options for attaching a consumer, with those of `SubscriberOptions`."""
 
-    credit: int
-    """How many unsettled messages it may hold (R10); default 100."""
     ack_mode: AckMode
     """Who acks, and when (R16); default `individual`: the program acks each message."""
     deserializer: Callable[[bytes], Any]
@@ -53,6 +55,25 @@ class AttachOptions(SubscriberOptions, total=False):
 
 class ConsumerOptions(ConnectOptions, AttachOptions, total=False):
     """All options of a consumer."""
+
+
+def held_by_handler(options: SubscriberOptions, handled: int, name: str) -> SubscriberOptions:
+    """Return the options with the credit of a handler.
+
+    Args:
+        options: as given. What is held and not handled yet waits in this process.
+        handled: how many messages the handler handles at a time.
+        name: of that argument, for the error.
+
+    Raises:
+        BadArgument: it handles none, or more than it may hold.
+    """
+    if handled < 1:
+        raise BadArgument(f"{name} must be 1 or more, not {handled}")
+    credit = options.get("credit", handled)
+    if credit < handled:
+        raise BadArgument(f"credit must be {handled} or more, like {name}, not {credit}")
+    return {**options, "credit": credit}
 
 
 def subscription_queue(consumer: str, options: ConsumerOptions) -> str:

@@ -22,9 +22,9 @@ from faststream.middlewares import AckPolicy
 from faststream.response import PublishType
 from faststream.specification.schema import BrokerSpec
 
-from ringfaust.client import BadArgument, Message, RingConsumer, RingProducer
+from ringfaust.client import Message, RingConsumer, RingProducer
 from ringfaust.client.connection import ConnectOptions, refuse_unknown
-from ringfaust.client.options import SubscriberOptions
+from ringfaust.client.options import SubscriberOptions, held_by_handler
 from ringfaust.client.outgoing import SendOptions
 from ringfaust.faststream.publisher import (
     Producer,
@@ -80,7 +80,8 @@ class RingRegistrator(Registrator[Message, RingBrokerConfig]):
 
         Args:
             queue: the queue's name; leave it empty with `address`.
-            max_workers: how many messages this process holds and handles at a time.
+            max_workers: how many messages this process handles at a time. It holds no more, unless
+                `credit` says so.
             ack_policy: what happens after the handler; default: the broker's, or else
                 `REJECT_ON_ERROR`. See docs/faststream.md.
             parser: makes a `RingMessage` of the client's `Message`.
@@ -97,9 +98,8 @@ class RingRegistrator(Registrator[Message, RingBrokerConfig]):
             TypeError: there is no such option.
         """
         refuse_unknown(options, SubscriberOptions)
-        if max_workers < 1:
-            raise BadArgument(f"max_workers must be 1 or more, not {max_workers}")
-        RingConsumer(queue, **options, credit=max_workers)  # refuses now what is not valid
+        options = held_by_handler(options, max_workers, "max_workers")
+        RingConsumer(queue, **options)  # refuses now what is not valid
         config = SubscriberConfig(
             _outer_config=self.config,  # type: ignore[arg-type]
             _ack_policy=ack_policy,

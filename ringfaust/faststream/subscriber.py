@@ -51,7 +51,8 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 class RingSubscriber(SubscriberUsecase[Message]):
     """Handles messages of a queue, so many at a time.
 
-    It holds no more than it handles; the rest stays in the queue for other processes.
+    It holds no more than it handles, unless it has a larger credit; the rest stays in the queue for
+    other processes.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class RingSubscriber(SubscriberUsecase[Message]):
         if self._consumer is None:
             queue = self.queue if self._queue else ""
             options = {**self._outer_config.options, **self._options}  # type: ignore[attr-defined]
-            consumer = RingConsumer(queue, **options, credit=self._max_workers)
+            consumer = RingConsumer(queue, **options)
             await consumer.start()
             self._consumer = consumer
         return self._consumer

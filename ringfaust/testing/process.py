@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ringfaust.errors import RingfaustError
+from ringfaust.supervisor import python
 
 _STOP_SECONDS = 20.0
 
@@ -51,7 +51,7 @@ class Process:
 
     def start(self) -> None:
         """Start the process. Returns at once; ask the worker over its protocol whether it is up."""
-        command = [sys.executable, "-P", "-m", "ringfaust", *self._arguments]
+        command = [*python(), "-m", "ringfaust", *self._arguments]
         with self._log_path.open("ab") as log:
             # It runs in a session of its own: Ctrl-C reaches only us, and we stop the process.
             self._process = subprocess.Popen(

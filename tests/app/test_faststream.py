@@ -20,6 +20,7 @@ from faststream.exceptions import (
 from faststream.specification import AsyncAPI
 
 from ringfaust.client import BadArgument, RingProducer
+from ringfaust.client.options import SubscriberOptions
 from ringfaust.faststream import RingBroker, RingMessage, RingResponse, RingRouter
 from ringfaust.testing import MemoryBroker
 from tests.app.shop import QUEUES, Gate, Order, PaymentDownError, until
@@ -188,12 +189,13 @@ async def test_a_delayed_message_comes_again_when_the_clock_says_so(
     assert memory.counts("orders").acked == 1
 
 
-async def test_no_more_messages_are_held_than_handled(
-    memory: MemoryBroker, broker: RingBroker
+@pytest.mark.parametrize(("options", "held"), [({}, 3), ({"credit": 4}, 4)])
+async def test_no_more_messages_are_held_than_handled_or_than_the_credit(
+    options: SubscriberOptions, held: int, memory: MemoryBroker, broker: RingBroker
 ) -> None:
     gate = Gate()
 
-    @broker.subscriber("orders", max_workers=3)
+    @broker.subscriber("orders", max_workers=3, **options)
     async def wait(order: Order) -> None:
         await gate.wait(order)
 
@@ -202,7 +204,7 @@ async def test_no_more_messages_are_held_than_handled(
             await broker.publish(EGGS, "orders")
         await gate.has(3)
         counts = memory.counts("orders")
-        assert (counts.delivering, counts.ready) == (3, 2)
+        assert (counts.delivering, counts.ready) == (held, 5 - held)
         gate.opened.set()
         await memory.settled("orders")
     assert gate.most == 3

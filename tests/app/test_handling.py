@@ -218,6 +218,21 @@ async def test_concurrency_bounds_what_is_handled_and_what_is_held(ring_app: Run
     assert gate.most == 3
 
 
+async def test_a_larger_credit_holds_more_than_is_handled(ring_app: RunApp) -> None:
+    app, gate = RingApp("shop"), Gate()
+    app.subscriber("orders", concurrency=2, credit=5)(gate.wait)
+    async with ring_app(app, QUEUES) as shop:
+        for _ in range(8):
+            await shop.send("orders", ORDER)
+        await gate.has(2)
+        counts = shop.broker.counts("orders")
+        assert (counts.delivering, counts.ready) == (5, 3)
+        gate.opened.set()
+        await shop.settled()
+        assert shop.broker.counts("orders").acked == 8
+    assert gate.most == 2
+
+
 async def test_a_handler_that_takes_long_keeps_its_message(ring_app: RunApp) -> None:
     """Its queue detaches a consumer that is silent for 30 s."""
     app, gate = RingApp("shop"), Gate()
@@ -470,6 +485,11 @@ def event(order: threading.Event) -> None:
     ("options", "function", "text"),
     [
         ({"concurrency": 0}, None, "concurrency must be 1 or more, not 0"),
+        (
+            {"concurrency": 3, "credit": 2},
+            None,
+            "credit must be 3 or more, like concurrency",
+        ),
         ({"retries": {"OSError": 1}}, None, "retries: 'OSError' is not a class of exceptions"),
         ({"retries": {OSError: -1}}, None, "retries: OSError has a delay of -1 ms"),
         ({"address": "prices"}, None, "either a queue or an address"),
@@ -495,8 +515,8 @@ def print_order(order: Order) -> None:
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(TypeError, match="credit: no such option; see SubscriberOptions"):
-        RingApp().subscriber("orders", credit=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="qos: no such option; see SubscriberOptions"):
+        RingApp().subscriber("orders", qos=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="servers: no such option; see ConnectOptions"):
         RingApp("shop", servers="x")  # type: ignore[call-arg]
     with pytest.raises(BadArgument, match="grace_s must be 0 or more, not -1"):

@@ -207,7 +207,7 @@ def test_processes_are_kept_running_and_stopped_together(folder: Path) -> None:
     assert program.returncode == 0
     assert len([*folder.glob("done-*")]) == 2
     log = log_of(folder)
-    assert f"process {killed} has ended with status -9 and is started again in 1 s" in log
+    assert f"(pid {killed}) has ended with status -9 and is started again in 1 s" in log
     assert "Traceback" not in log
 
 

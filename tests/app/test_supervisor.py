@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
 
 import ringfaust
-from ringfaust.supervisor import REFUSED, Supervisor
+from ringfaust.supervisor import REFUSED, Supervisor, python
 
 HANGS = """
 import signal, sys
@@ -31,7 +32,7 @@ async def test_a_process_that_does_not_stop_is_killed(
         (process,) = supervisor.processes()
         supervisor.stop()
         assert await running == 0
-    assert f"process {process.pid} has not stopped within 0.1 s: killed" in caplog.messages
+    assert f"process 0 (pid {process.pid}) has not stopped within 0.1 s: killed" in caplog.messages
     assert supervisor.processes()[0].pid is None
 
 
@@ -46,3 +47,9 @@ async def test_a_process_runs_our_code_and_not_that_of_its_folder(
     supervisor = Supervisor([["-c", program, "found"]], stop_s=60)
     assert await supervisor.run() == REFUSED
     assert (tmp_path / "found").read_text() == ringfaust.__file__
+
+
+def test_code_in_the_present_folder_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout need not be installed."""
+    monkeypatch.chdir(Path(ringfaust.__file__).parents[1])
+    assert python() == [sys.executable]

@@ -89,7 +89,9 @@ async def test_two_processes_share_the_partitions_and_one_that_is_killed_returns
                     choose(app, "theirs")
                     (child,) = killable(program.pid, "process-1")
                     os.kill(child, signal.SIGKILL)
-                    restarted = f"process {child} has ended with status -9 and is started again"
+                    restarted = (
+                        f"process 1 (pid {child}) has ended with status -9 and is started again"
+                    )
                     await until(lambda: restarted in log.read_text(), 60, "it is started again")
                     await until_shared()
                     await until_ready()

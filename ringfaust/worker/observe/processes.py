@@ -16,7 +16,8 @@ from ringfaust.worker.observe.metrics import exposition, gauge
 from ringfaust.worker.observe.web import as_metrics, new_app
 
 UP = "ringfaust_process_up"
-_TIMEOUT = aiohttp.ClientTimeout(total=10.0)
+_TIMEOUT = aiohttp.ClientTimeout(total=3.0)
+"""Shorter than what Prometheus waits, by default 10 s: the others' metrics must arrive."""
 
 
 def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application:
