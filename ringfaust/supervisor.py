@@ -127,12 +127,17 @@ class Supervisor:
 
 
 def python() -> list[str]:
-    """This Python, with what makes it find the code of this process.
+    """This Python, with what makes it find the code of this process."""
+    return [sys.executable] if is_in_present_folder() else [sys.executable, "-P"]
 
-    `-m` looks into the present folder first. A checkout has sources there that are not compiled.
+
+def is_in_present_folder() -> bool:
+    """Whether the code of this process is in the present folder, such as a checkout.
+
+    If not, processes of ours must not look there, as `python -m` does: in a checkout after
+    `pip install .`, they would find sources that are not compiled.
     """
-    is_ours = Path(__file__).parents[1].samefile(".")
-    return [sys.executable] if is_ours else [sys.executable, "-P"]
+    return Path(__file__).parents[1].samefile(".")
 
 
 def on_signal(stop: Callable[[], None]) -> None:

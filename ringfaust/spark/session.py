@@ -19,6 +19,7 @@ import ringfaust
 from ringfaust.errors import BadSetting
 from ringfaust.java.jars import fetch, spark_connectors
 from ringfaust.java.runtime import find_java
+from ringfaust.supervisor import is_in_present_folder
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -48,6 +49,9 @@ _JAVA_ENVIRONMENT = (
     "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS",
 )  # fmt: skip
 
+_SAFE_PATH = "spark.executorEnv.PYTHONSAFEPATH"
+"""Python in the executors does not look into the present folder. Only the command line sets it: in
+other sessions, functions of users may be there."""
 _PACKAGE = r"[\w.-]+:[\w.-]+:[\w.-]+"
 _given: dict[str, str] = {}
 """The settings that the command line names for the session of this process."""
@@ -63,6 +67,8 @@ def use_settings(conf: Sequence[str], packages: str | None) -> None:
         BadSetting: one of them is no such text.
     """
     _given.clear()
+    if not is_in_present_folder():
+        _given[_SAFE_PATH] = "1"
     for each in conf:
         name, equals, value = each.partition("=")
         if not (equals and name.startswith("spark.")):

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+import ringfaust
 from ringfaust.cli.main import main
 from ringfaust.errors import BadSetting
 from ringfaust.spark import session
@@ -82,6 +83,21 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
         session.open_session("mine")
     options = builder.settings["spark.driver.extraJavaOptions"]
     assert ("ParallelGC" in options) == (not name)
+
+
+@pytest.mark.java
+def test_executors_of_a_command_run_the_code_of_the_driver(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a checkout after `pip install .`, they ran sources that are not compiled."""
+    safe_path = "spark.executorEnv.PYTHONSAFEPATH"
+    for folder, is_safe in ((tmp_path, True), (Path(ringfaust.__file__).parents[1], False)):
+        monkeypatch.chdir(folder)
+        builder.settings.clear()
+        session.use_settings((), None)
+        with pytest.raises(Stop):
+            session.open_session("mine")
+        assert (builder.settings.get(safe_path) == "1") == is_safe
 
 
 def test_settings_that_are_given_win_over_those_of_a_job(builder: Builder) -> None:
