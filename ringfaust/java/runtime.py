@@ -21,6 +21,9 @@ _ADVICE = (
 )
 
 
+_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+
+
 class NoJava(RingfaustError):
     """Java is missing, does not run, or is too old. The message says what to do."""
 
@@ -31,6 +34,14 @@ class Java:
 
     path: str
     version: str
+
+
+def chooses_collector(*options: str | None) -> bool:
+    """Whether these options of Java, or those of the environment, choose a garbage collector.
+
+    Java refuses a second one.
+    """
+    return any("GC" in (each or "") for each in (*options, *map(os.environ.get, _OPTIONS)))
 
 
 def find_java() -> Java:

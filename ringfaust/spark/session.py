@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import ringfaust
 from ringfaust.errors import BadSetting
 from ringfaust.java.jars import fetch, spark_connectors
-from ringfaust.java.runtime import find_java
+from ringfaust.java.runtime import chooses_collector, find_java
 from ringfaust.supervisor import is_in_present_folder
 
 _DELTA = {
@@ -45,9 +45,6 @@ _ALWAYS = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
 """With Java's default collector the lake takes a sixth more CPU time (ADR 56)."""
-_JAVA_ENVIRONMENT = (
-    "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS",
-)  # fmt: skip
 
 _SAFE_PATH = "spark.executorEnv.PYTHONSAFEPATH"
 """Python in the executors does not look into the present folder. Only the command line sets it: in
@@ -153,8 +150,8 @@ def executors_have_package(session: SparkSession) -> bool:
 
 def _collector() -> str:
     """The collector of the driver's Java, unless another one is chosen: Java refuses two."""
-    chosen = [*map(os.environ.get, _JAVA_ENVIRONMENT), _given.get(_DEFAULT_JAVA_OPTIONS)]
-    return "" if any("GC" in (each or "") for each in chosen) else _COLLECTOR
+    options = os.environ.get("SPARK_SUBMIT_OPTS"), _given.get(_DEFAULT_JAVA_OPTIONS)
+    return "" if chooses_collector(*options) else _COLLECTOR
 
 
 def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ from typing import Self
 
 from ringfaust.errors import RingfaustError
 from ringfaust.java.jars import KAFKA, Bundle, fetch
-from ringfaust.java.runtime import Java, find_java
+from ringfaust.java.runtime import Java, chooses_collector, find_java
 from ringfaust.testing.process import log_tail
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch", "free_port"]
@@ -127,7 +127,8 @@ class EmbeddedBroker:
         properties: more of the broker's settings, which win over those of this class.
         bundle: the broker's jars, for another version of Kafka.
         cluster_id: of a new data folder; None for a random one. Brokers of one cluster share it.
-        heap: Java's options for the broker's heap and its collector.
+        heap: Java's options for the broker's heap and its collector, unless the environment
+            chooses one.
     """
 
     def __init__(
@@ -208,7 +209,9 @@ class EmbeddedBroker:
         classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
         self._environment = {**os.environ, "CLASSPATH": classpath}
         archive = self._archive = _ClassArchive(jars, java)
-        command = [java.path, *self._heap, *_JVM]
+        is_chosen = chooses_collector()
+        heap = [each for each in self._heap if not (is_chosen and "GC" in each)]
+        command = [java.path, *heap, *_JVM]
         try:
             self._format([*command, *archive.use()], properties)
             self._launch([*command, *archive.use_or_make(), "kafka.Kafka", str(properties)])

@@ -109,6 +109,18 @@ def test_stop_leaves_no_process_and_no_temporary_data() -> None:
     broker.stop()  # a second stop does nothing
 
 
+def test_a_collector_that_the_environment_chooses_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Java does not start with two."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseParallelGC")
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")
+    with EmbeddedBroker() as broker:
+        command = Path(f"/proc/{broker.pid}/cmdline").read_text()
+    assert "-Xmx640m" in command
+    assert "GC" not in command
+
+
 async def test_a_given_data_folder_is_kept(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "kafka.log"
     with EmbeddedBroker(data_dir=data, log_path=log) as first:
