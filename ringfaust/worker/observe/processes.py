@@ -16,8 +16,11 @@ from ringfaust.worker.observe.metrics import exposition, gauge
 from ringfaust.worker.observe.web import as_metrics, new_app
 
 UP = "ringfaust_process_up"
-_TIMEOUT = aiohttp.ClientTimeout(total=3.0)
+_DETAILED = "/metrics/detailed"
+_TIMEOUT_S = 3.0
 """Shorter than what Prometheus waits, by default 10 s: the others' metrics must arrive."""
+_DETAILED_TIMEOUT_S = 10.0
+"""A pattern looks at all queues."""
 
 
 def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application:
@@ -59,17 +62,20 @@ def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
-    app.router.add_get("/metrics/detailed", metrics)
+    app.router.add_get(_DETAILED, metrics)
     return app
 
 
 async def _ask(socket: Path, request: web.Request) -> tuple[int, str]:
     """The same page of one process: its status and text; 503 if it does not answer."""
     connector = aiohttp.UnixConnector(str(socket))
+    timeout = aiohttp.ClientTimeout(
+        total=_DETAILED_TIMEOUT_S if request.path == _DETAILED else _TIMEOUT_S
+    )
     try:
         async with (
             aiohttp.ClientSession("http://localhost", connector=connector) as session,
-            session.get(request.rel_url, timeout=_TIMEOUT) as answer,
+            session.get(request.rel_url, timeout=timeout) as answer,
         ):
             return answer.status, await answer.text()
     except (TimeoutError, aiohttp.ClientError, OSError):

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -86,7 +85,7 @@ async def test_a_process_that_hangs_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its port accepts a connection, and nobody answers."""
-    monkeypatch.setattr(observed, "_TIMEOUT", aiohttp.ClientTimeout(total=0.5))
+    monkeypatch.setattr(observed, "_TIMEOUT_S", 0.5)
     async with client_of(tmp_path, pages("", 0), ended=1) as client:
         with socket.socket(socket.AF_UNIX) as hung:
             hung.bind(str(tmp_path / "1"))
