@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 PACKAGES = ("core", "native", "processor", "protocol")
 """What is compiled, apart from a few modules."""
 FOLDER = Path(__file__).with_name("_compiled")
+_ROOT = FOLDER.parents[1]
 STAMP = "SOURCES"
 """The file with the digest of the sources and the kind of build."""
 OPTIMIZED = "optimized"
@@ -29,8 +30,8 @@ PURE = "pure Python: slower"
 """How the kind begins if nothing is compiled."""
 _COMPILER = "install a C compiler and Python's headers, then "
 _INSTALLED = (
-    "ringfaust again with `pip install --force-reinstall --no-deps --no-cache-dir` and the same "
-    "argument as before"
+    "install ringfaust again with `pip install --force-reinstall --no-deps --no-cache-dir` and the "
+    "same argument as before"
 )
 _MADE = "run `.venv/bin/python hatch_build.py`"
 """In an environment of `make setup` or `make demo`, which has mypyc."""
@@ -70,10 +71,9 @@ def _modules() -> dict[str, Path]:
 
 def _again() -> str:
     """How to install what is imported, so that it is compiled."""
-    root = FOLDER.parents[1]
-    if not root.joinpath("hatch_build.py").exists():
+    if not _ROOT.joinpath("hatch_build.py").exists():
         return _INSTALLED
-    return _MADE if Path(sys.prefix) == root / ".venv" else _EDITABLE
+    return _MADE if Path(sys.prefix) == _ROOT / ".venv" else _EDITABLE
 
 
 class _Finder:
@@ -112,6 +112,21 @@ def _install() -> tuple[str, str, Any]:
 KIND, REMEDY, NATIVE = _install()
 """How the engine runs: compiled, or pure Python and why. What to do about the latter, or nothing.
 And `ringfaust._native`, or None."""
+
+
+def python() -> list[str]:
+    """This Python, with what makes it find the code of this process."""
+    return [sys.executable] if is_in_present_folder() else [sys.executable, "-P"]
+
+
+def is_in_present_folder() -> bool:
+    """Whether the code of this process is in the present folder, such as a checkout.
+
+    If not, processes of ours must not look there, as `python -m` does: in a checkout after
+    `pip install .`, they would find sources that are not compiled.
+    """
+    return _ROOT.samefile(".")
+
 
 IN_PYTHON: dict[str, Callable[..., Any]] = {}
 """The functions that have a twin in C, by name, in Python."""

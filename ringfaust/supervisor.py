@@ -8,7 +8,8 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from ringfaust.compiled import python
 
 log = logging.getLogger(__name__)
 
@@ -124,20 +125,6 @@ class Supervisor:
                     await self._stopping.wait()
             except TimeoutError:
                 wait_s = min(2 * wait_s, RESTART_MAX_S)
-
-
-def python() -> list[str]:
-    """This Python, with what makes it find the code of this process."""
-    return [sys.executable] if is_in_present_folder() else [sys.executable, "-P"]
-
-
-def is_in_present_folder() -> bool:
-    """Whether the code of this process is in the present folder, such as a checkout.
-
-    If not, processes of ours must not look there, as `python -m` does: in a checkout after
-    `pip install .`, they would find sources that are not compiled.
-    """
-    return Path(__file__).parents[1].samefile(".")
 
 
 def on_signal(stop: Callable[[], None]) -> None:

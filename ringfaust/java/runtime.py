@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +37,13 @@ class Java:
     version: str
 
 
-def chooses_collector(*options: str | None) -> bool:
-    """Whether these options of Java, or those of the environment, choose a garbage collector.
+def without_second_collector(options: Iterable[str], *given: str | None) -> list[str]:
+    """Return options of Java, without a garbage collector if another one is chosen.
 
-    Java refuses a second one.
+    By the environment, or by `given`. Java refuses two.
     """
-    return any("GC" in (each or "") for each in (*options, *map(os.environ.get, _OPTIONS)))
+    chosen = any("GC" in (each or "") for each in (*given, *map(os.environ.get, _OPTIONS)))
+    return [each for each in options if not (chosen and "GC" in each)]
 
 
 def find_java() -> Java:

@@ -16,10 +16,10 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import ringfaust
+from ringfaust.compiled import is_in_present_folder
 from ringfaust.errors import BadSetting
 from ringfaust.java.jars import fetch, spark_connectors
-from ringfaust.java.runtime import chooses_collector, find_java
-from ringfaust.supervisor import is_in_present_folder
+from ringfaust.java.runtime import find_java, without_second_collector
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -151,7 +151,7 @@ def executors_have_package(session: SparkSession) -> bool:
 def _collector() -> str:
     """The collector of the driver's Java, unless another one is chosen: Java refuses two."""
     options = os.environ.get("SPARK_SUBMIT_OPTS"), _given.get(_DEFAULT_JAVA_OPTIONS)
-    return "" if chooses_collector(*options) else _COLLECTOR
+    return "".join(without_second_collector([_COLLECTOR], *options))
 
 
 def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:

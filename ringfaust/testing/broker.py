@@ -24,7 +24,7 @@ from typing import Self
 
 from ringfaust.errors import RingfaustError
 from ringfaust.java.jars import KAFKA, Bundle, fetch
-from ringfaust.java.runtime import Java, chooses_collector, find_java
+from ringfaust.java.runtime import Java, find_java, without_second_collector
 from ringfaust.testing.process import log_tail
 
 __all__ = ["BrokerFailed", "EmbeddedBroker", "fetch", "free_port"]
@@ -209,9 +209,7 @@ class EmbeddedBroker:
         classpath = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")))
         self._environment = {**os.environ, "CLASSPATH": classpath}
         archive = self._archive = _ClassArchive(jars, java)
-        is_chosen = chooses_collector()
-        heap = [each for each in self._heap if not (is_chosen and "GC" in each)]
-        command = [java.path, *heap, *_JVM]
+        command = [java.path, *without_second_collector(self._heap), *_JVM]
         try:
             self._format([*command, *archive.use()], properties)
             self._launch([*command, *archive.use_or_make(), "kafka.Kafka", str(properties)])

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ringfaust.compiled import python
 from ringfaust.errors import RingfaustError
-from ringfaust.supervisor import python
 
 _STOP_SECONDS = 20.0
 

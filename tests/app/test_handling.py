@@ -14,6 +14,7 @@ import pytest
 
 from ringfaust.app import CallNext, Context, RingApp
 from ringfaust.client import Admin, BadArgument, ClientError, Refused, RingConsumer
+from ringfaust.client.options import SubscriberOptions
 from ringfaust.testing.memory.running import RunningApp
 from ringfaust.testing.pytest_plugin import RunApp
 from tests.app.shop import QUEUES, Gate, Order, PaymentDownError, ThreadGate, until
@@ -203,34 +204,22 @@ async def test_the_annotation_or_the_deserializer_says_how_a_body_is_read(
     assert seen == [body]
 
 
-async def test_concurrency_bounds_what_is_handled_and_what_is_held(ring_app: RunApp) -> None:
+@pytest.mark.parametrize(("options", "held"), [({}, 3), ({"credit": 5}, 5)])
+async def test_concurrency_bounds_what_is_handled_and_what_is_held_unless_there_is_a_credit(
+    options: SubscriberOptions, held: int, ring_app: RunApp
+) -> None:
     app, gate = RingApp("shop"), Gate()
-    app.subscriber("orders", concurrency=3)(gate.wait)
+    app.subscriber("orders", concurrency=3, **options)(gate.wait)
     async with ring_app(app, QUEUES) as shop:
         for _ in range(8):
             await shop.send("orders", ORDER)
         await gate.has(3)
         counts = shop.broker.counts("orders")
-        assert (counts.delivering, counts.ready) == (3, 5)
+        assert (counts.delivering, counts.ready) == (held, 8 - held)
         gate.opened.set()
         await shop.settled()
         assert shop.broker.counts("orders").acked == 8
     assert gate.most == 3
-
-
-async def test_a_larger_credit_holds_more_than_is_handled(ring_app: RunApp) -> None:
-    app, gate = RingApp("shop"), Gate()
-    app.subscriber("orders", concurrency=2, credit=5)(gate.wait)
-    async with ring_app(app, QUEUES) as shop:
-        for _ in range(8):
-            await shop.send("orders", ORDER)
-        await gate.has(2)
-        counts = shop.broker.counts("orders")
-        assert (counts.delivering, counts.ready) == (5, 3)
-        gate.opened.set()
-        await shop.settled()
-        assert shop.broker.counts("orders").acked == 8
-    assert gate.most == 2
 
 
 async def test_a_handler_that_takes_long_keeps_its_message(ring_app: RunApp) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import ringfaust
-from ringfaust.supervisor import REFUSED, Supervisor, python
+from ringfaust.compiled import python
+from ringfaust.supervisor import REFUSED, Supervisor
 
 HANGS = """
 import signal, sys

@@ -70,6 +70,28 @@ def test_an_environment_variable_asks_for_the_sources(
     assert (file == "ringfaust/core/engine.py") is is_pure
 
 
+@pytest.mark.parametrize(
+    ("modules", "remedy"),
+    [
+        ({}, "install a C compiler and Python's headers, then install ringfaust again with `pip"),
+        ({"ringfaust.core.engine": Path("engine.so")}, "install ringfaust again with `pip"),
+    ],
+    ids=["nothing is compiled", "other sources were compiled"],
+)
+def test_an_installation_says_how_to_compile_it(
+    modules: dict[str, Path], remedy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A checkout, which has `hatch_build.py`, has remedies of its own."""
+    monkeypatch.setattr(compiled, "_modules", lambda: modules)
+    monkeypatch.setattr(compiled, "build_kind", lambda: "")
+    monkeypatch.setattr(compiled, "_ROOT", tmp_path)
+    monkeypatch.delenv("RINGFAUST_PURE", raising=False)
+    kind, said, native = compiled._install()
+    assert kind.startswith("pure Python: slower")
+    assert said.startswith(remedy)
+    assert native is None
+
+
 def test_without_compiled_modules_the_sources_run(checkout: Path) -> None:
     shutil.rmtree(checkout / "ringfaust" / "_compiled", ignore_errors=True)
     assert run(checkout) == ("pure Python: slower", "ringfaust/core/engine.py")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ringfaust.compiled import python
 from ringfaust.demo.dashboard import Dashboard
 from ringfaust.errors import RingfaustError
+from ringfaust.java.runtime import without_second_collector
 from ringfaust.testing.process import log_tail
 
 _PLAIN_COLUMNS = 120
 """The width if the output is not a terminal; the audit's table is the widest."""
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java options: these commands end before the optimizing compiler would pay off."""
 
 
@@ -62,6 +63,7 @@ class CommandRunner:
         """
         command = self.show(*arguments)
         console = self.dashboard.console
+        java = " ".join(without_second_collector(_SHORT_LIVED))
         columns = console.width if console.is_terminal else _PLAIN_COLUMNS
         progress = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
@@ -72,9 +74,9 @@ class CommandRunner:
             log.write(f"$ {command}\n".encode())
             log.flush()
             done = subprocess.run(
-                [sys.executable, "-P", "-m", "ringfaust", *arguments],
+                [*python(), "-m", "ringfaust", *arguments],
                 cwd=self.folder,
-                env={"JDK_JAVA_OPTIONS": _SHORT_LIVED, **os.environ, "COLUMNS": str(columns)},
+                env={"JDK_JAVA_OPTIONS": java, **os.environ, "COLUMNS": str(columns)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -31,30 +31,32 @@ def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application
         config: who may read them.
     """
 
-    async def ask_all(request: web.Request, good: str) -> web.Response:
-        answers = await asyncio.gather(*(_ask(each, request) for each in sockets))
+    async def answers(request: web.Request) -> list[tuple[int, str]]:
+        return await asyncio.gather(*(_ask(each, request) for each in sockets))
+
+    async def verdict(request: web.Request, good: str) -> web.Response:
         lines = [
             f"process {number}: {line}\n"
-            for number, (status, text) in enumerate(answers)
+            for number, (status, text) in enumerate(await answers(request))
             for line in text.splitlines()
             if status != 200
         ]
         return web.Response(status=503 if lines else 200, text="".join(lines) or good)
 
     async def healthz(request: web.Request) -> web.Response:
-        return await ask_all(request, "ok\n")
+        return await verdict(request, "ok\n")
 
     async def readyz(request: web.Request) -> web.Response:
-        return await ask_all(request, "ready\n")
+        return await verdict(request, "ready\n")
 
     async def metrics(request: web.Request) -> web.Response:
-        answers = await asyncio.gather(*(_ask(each, request) for each in sockets))
-        for status, text in answers:
+        found = await answers(request)
+        for status, text in found:
             if status == web.HTTPBadRequest.status_code:
                 return web.Response(status=status, text=text)
-        up = [(number, status == 200) for number, (status, _) in enumerate(answers)]
+        up = [(number, status == 200) for number, (status, _) in enumerate(found)]
         about = gauge(UP, "1 if the process answers.", "process", up)
-        texts = {number: text for number, (status, text) in enumerate(answers) if status == 200}
+        texts = {number: text for number, (status, text) in enumerate(found) if status == 200}
         merged = await asyncio.to_thread(merge, texts)
         return as_metrics(exposition([about, *merged]))
 
