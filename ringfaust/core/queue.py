@@ -129,7 +129,8 @@ class Queue:
         self.cursors = {priority: (order, run) for priority, order, run in row.cursors}
         """By consumer priority: attach order of the last receiver, its deliveries in a row. Only of
         the priorities of attached consumers."""
-        self.paused = set(row.paused)
+        self.paused = row.paused
+        """"dispatch" or "pulling", or both, in this order."""
         self.wake_ms = row.wake_ms
         """The time under which the wake table names this queue; 0 if it does not."""
         self.expiring = row.expiring
@@ -483,10 +484,9 @@ class Queue:
         cursors: tuple[tuple[int, int, int], ...] = ()
         if self.cursors:
             cursors = tuple([(first, *last) for first, last in sorted(self.cursors.items())])
-        paused = tuple(sorted(self.paused)) if self.paused else ()
         return create(  # type: ignore[no-any-return]
             QueueRow, self.settings, applied, self.counts.stored(),
-            tuple(self.level_counts), self.sequence, self.orders, cursors, paused, self.wake_ms,
+            tuple(self.level_counts), self.sequence, self.orders, cursors, self.paused, self.wake_ms,
             self.expiring, len(self.consumers), self.history.departures, self.size_bytes,
             self.non_persistent, (self.counted_from, self.last_idle, self.idle), self.sent_bounds,
             self.set_ms,

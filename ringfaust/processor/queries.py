@@ -101,7 +101,7 @@ def _list(
         "settings": asdict(queue.spec),
         "own": dict(queue.settings),
         "own_since_ms": dict(queue.set_ms),
-        "paused": sorted(queue.paused),
+        "paused": list(queue.paused),
         "bytes": queue.size_bytes,
         "oldest_ms": queue.lowest().enqueued_ms if queue.counts.ready else 0,
     }
@@ -308,12 +308,12 @@ def _summary(state: State, name: str) -> Answer:
         row = state.queue_rows.get(name)
         spec = state.catalog.spec_of_stored(name, row.settings if row else {})
         counts = Counts(*row.counts) if row else Counts()
-        paused, attached = set(row.paused if row else ()), row.attached if row else 0
+        paused, attached = (row.paused, row.attached) if row else ((), 0)
     return {
         "queue": name,
         "address": address_of(name),
         "counts": {field: count for field, count in counts.as_dict().items() if count},
         "ring_size": spec.ring_size,
-        "paused": sorted(paused),
+        "paused": list(paused),
         "consumers": attached,
     }

@@ -63,7 +63,7 @@ def pause_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Pause pulling or dispatch. Nothing can be dispatched after it (R90)."""
     (what,) = stage.args
     work.state.use(queue)
-    queue.paused.add(what)
+    queue.paused = tuple(sorted({*queue.paused, what}))
     work.effects.append(e.Paused(queue.name, what, True))
 
 
@@ -71,7 +71,7 @@ def resume_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Resume pulling or dispatch (R90)."""
     (what,) = stage.args
     work.state.use(queue)
-    queue.paused.discard(what)
+    queue.paused = tuple([each for each in queue.paused if each != what])
     work.effects.append(e.Paused(queue.name, what, False))  # before anything expires
     expire(work, queue)
     dispatch(work, queue)

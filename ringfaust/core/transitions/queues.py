@@ -199,7 +199,7 @@ def purge_stage(work: Work, queue: Queue, stage: Stage) -> None:
 def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Empty the queue, as far as that fits into this transaction, and delete it (R90, R114)."""
     work.state.use(queue)
-    queue.paused.add("dispatch")
+    queue.paused = tuple(sorted({*queue.paused, "dispatch"}))
     if not (_empty(work, queue) and erase_groups(work, queue)):
         work.stages.append(stage)
         return
