@@ -138,13 +138,20 @@ class Attachment:
         Args:
             detach: False leaves the consumer attached until its timeout.
         """
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.wait([self._heartbeats])
-            self._heartbeats = None
-            if detach and self._failure is None:
-                await self._detach()
-        await self._stop_reading()
+        heartbeats, self._heartbeats = self._heartbeats, None
+        try:
+            if heartbeats is not None:
+                heartbeats.cancel()
+                await asyncio.wait([heartbeats])
+                if detach and self.is_whole:
+                    await self._detach()
+        finally:
+            await self._stop_reading()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing has ended the heartbeats."""
+        return self._failure is None
 
     @property
     def has_next(self) -> bool:
@@ -166,7 +173,8 @@ class Attachment:
                 try:
                     await self._fetch(reader)
                 except ConsumerStoppedError:
-                    continue  # closed, failed or moved to another partition
+                    pass  # closed, failed or moved to another partition
+                continue  # another task may have taken what was fetched
             record = self._fetched.popleft()
             headers = dict(record.headers)
             if (

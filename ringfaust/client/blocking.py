@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from threading import Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ringfaust.client.errors import Closed
+from ringfaust.client.errors import ClientError, Closed
 from ringfaust.client.resource import AsyncResource
 
 A = TypeVar("A")
@@ -22,14 +23,22 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the loop runs."""
-        return self._loop is not None
+        """Whether the loop runs. In a forked process it does not: that has no other thread."""
+        return self._loop is not None and self._pid == os.getpid()
 
     def open(self) -> None:
-        """Start the thread."""
+        """Start the thread.
+
+        Raises:
+            ClientError: it runs already.
+        """
+        if self._loop is not None:
+            raise ClientError("it is started already; close it first, or create another one")
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
         self._thread.start()
@@ -39,10 +48,17 @@ class EventLoopThread:
 
         Raises:
             Closed: the loop does not run.
+            ClientError: it runs in another process, from which this one was forked.
         """
         if self._loop is None:
             task.close()
             raise Closed("not started or already closed")
+        if not self.is_open:
+            task.close()
+            raise ClientError(
+                f"it was started in process {self._pid}, from which this one was forked; create "
+                "one of its own in each process"
+            )
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return future.result()

@@ -95,6 +95,7 @@ class Connection:
 
     def __init__(self, options: ConnectOptions) -> None:
         self.name = new_name()
+        self._pid = os.getpid()
         self.application = options.get("application", "ringfaust")
         self.timeout_ms = options.get("timeout_ms", 60_000)
         if self.timeout_ms < 1:
@@ -133,8 +134,17 @@ class Connection:
         """Connect for writing only.
 
         Raises:
+            ClientError: it is started already, or was created in another process: two that are
+                forked from it would have one name.
             KafkaError: the brokers cannot be reached or refuse the client.
         """
+        if self._producer is not None:
+            raise ClientError("it is started already; close it first, or create another one")
+        if self._pid != os.getpid():
+            raise ClientError(
+                f"it was created in process {self._pid}, from which this one was forked; create "
+                "one of its own in each process"
+            )
         producer = self.brokers.producer(acks="all", enable_idempotence=True)
         try:
             await producer.start()
@@ -169,14 +179,18 @@ class Connection:
 
     async def close(self) -> None:
         """Disconnect. A request that still waits for its reply raises `Closed`."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        for client in (self._replies, self._producer):
-            if client is not None:
-                await stop(client)
+        reading, replies, producer = self._reading, self._replies, self._producer
         self._reading = self._replies = self._producer = None
-        self._fail_pending(Closed("the client was closed while it waited for a reply"))
+        try:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+            if replies is not None:
+                await stop(replies)
+        finally:
+            self._fail_pending(Closed("the client was closed while it waited for a reply"))
+            if producer is not None:
+                await stop(producer)
 
     async def reader(self, role: Role, partition: int | None = None) -> AIOKafkaConsumer:
         """Return a read_committed consumer of one of our topics, positioned at its end.
@@ -349,12 +363,13 @@ class Connection:
         """
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
-                body = await future
+                await asyncio.wait({future})  # others may wait for it, too
         except TimeoutError:
             raise NoAnswer(
                 f"no worker of the application {self.application!r} answered within "
                 f"{self.timeout_ms} ms; check that one runs"
             ) from None
+        body = future.result()
         if not body["ok"]:
             raise Refused(body["reason"], body["about"], body["text"])
         return body

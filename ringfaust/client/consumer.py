@@ -51,6 +51,9 @@ class SettleBuffer(Protocol):
     def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
         """Return the session's consumers in this one's partition, including itself."""
 
+    def leave(self, consumer: RingConsumer) -> None:
+        """Go on without this consumer, which is closed."""
+
 
 class DispatchSnapshot(NamedTuple):
     """What was dispatched to a consumer up to some moment, to be forgotten later."""
@@ -175,11 +178,13 @@ class RingConsumer(AsyncResource):
         except (TimeoutError, KafkaError, ClientError):
             log.warning("%s: %d acks were not written", self.name, len(self._settles))
         finally:
-            await self._settles.close()
             _end_spans(self._held.values())
             self._held.clear()
-            await self._attachment.close()
-            await self._disconnect()
+            try:
+                await self._settles.close()
+                await self._attachment.close()
+            finally:
+                await self._disconnect()
 
     async def _failed(self) -> None:
         """Release what was received before an exception, so that the attempt counts (R40)."""
@@ -193,6 +198,8 @@ class RingConsumer(AsyncResource):
     async def _disconnect(self) -> None:
         if self._session is None:
             await self._connection.close()
+        else:
+            self._session.leave(self)
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -254,6 +261,11 @@ class RingConsumer(AsyncResource):
             if self._is_closed:
                 raise StopAsyncIteration from None
             raise
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it gets messages: it is neither closed nor refused."""
+        return self.partition >= 0 and not self._is_closed and self._attachment.is_whole
 
     def holds(self, message: Message) -> bool:
         """Whether the message is still to be settled: it was neither settled nor lost."""

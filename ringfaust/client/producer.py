@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 from aiokafka import AIOKafkaConsumer
@@ -23,6 +25,20 @@ from ringfaust.spans import open_spans
 
 _REMEMBERED = 100_000
 """How many ids of sent messages are remembered, to recognize their refusals."""
+
+
+@dataclass(slots=True, eq=False)
+class _Transaction:
+    """What the block of a transaction has sent."""
+
+    producer: RingProducer
+    sent: list[OutgoingMessage] = field(default_factory=list)
+    is_open: bool = True
+    """False: its block has ended. A task that it has started may still run."""
+
+
+_transactions: ContextVar[tuple[_Transaction, ...]] = ContextVar("transactions", default=())
+"""Those in whose blocks the present task is, or was when it was started."""
 
 
 class ProducerOptions(ConnectOptions, total=False):
@@ -64,7 +80,6 @@ class RingProducer(AsyncResource):
             self._connection.brokers,
             client_transactional_id(self._connection.application, self._connection.name),
         )
-        self._open: list[OutgoingMessage] | None = None
         self._made = 0
 
     async def start(self) -> None:
@@ -121,11 +136,12 @@ class RingProducer(AsyncResource):
         await self._connection.check_topic(
             topic, options.get("partition"), is_routed=self._is_routed
         )
-        if self._watches or self._open is not None:
+        transaction = self._open_transaction()
+        if self._watches or transaction is not None:
             sent = sent.with_id(self._new_id())
             self._remember(sent.id)
-        if self._open is not None:
-            self._open.append(sent)
+        if transaction is not None:
+            transaction.sent.append(sent)
             return sent.id
         return sent.id_at(await self._connection.write(sent.after(0)))
 
@@ -134,23 +150,44 @@ class RingProducer(AsyncResource):
         """Make all sends of the block take effect together or not at all (R80).
 
         The messages are written and committed at the end of the block; an exception drops them.
-        A producer can have one open transaction.
+        Sends of tasks that are started in the block take part, those of other tasks do not: each
+        task can have a transaction of its own.
 
         Raises:
-            ClientError: a transaction of this producer is open.
+            ClientError: the task is in a transaction of this producer already.
             OutcomeUnknown: the brokers failed during the commit.
             KafkaError: the brokers failed before the commit; nothing takes effect.
         """
-        if self._open is not None:
-            raise ClientError("a transaction of this producer is open; use another producer")
-        sent: list[OutgoingMessage] = []
-        self._open = sent
-        try:
+        with self.collecting() as sent:
             yield
+        await self.write_together(sent)
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[OutgoingMessage]]:
+        """Collect the sends of the block. Programs call `transaction` instead.
+
+        Raises:
+            ClientError: the task is in a transaction of this producer already.
+        """
+        if self._open_transaction() is not None:
+            raise ClientError("a transaction of this producer is open; use another producer")
+        mine = _Transaction(self)
+        _transactions.set((*_transactions.get(), mine))
+        try:
+            yield mine.sent
         finally:
-            self._open = None
+            mine.is_open = False
+            _transactions.set(tuple(each for each in _transactions.get() if each is not mine))
+
+    async def write_together(self, sent: list[OutgoingMessage]) -> None:
+        """Write what was collected. Programs call `transaction` instead."""
         if sent:
             await self._transactions.write([each.now() for each in sent])
+
+    def _open_transaction(self) -> _Transaction | None:
+        """The transaction of this producer in whose block the present task is."""
+        mine = (each for each in _transactions.get() if each.producer is self and each.is_open)
+        return next(mine, None)
 
     async def refusals(self) -> AsyncIterator[Refused]:
         """Yield the refusals of this producer's messages as they happen, since the start (R62).

@@ -34,9 +34,11 @@ class AsyncResource:
         trace: TracebackType | None,
     ) -> None:
         """Close; an exception other than a cancellation first calls `_failed`."""
-        if isinstance(error, Exception):
-            await self._failed()
-        await self.close()
+        try:
+            if isinstance(error, Exception):
+                await self._failed()
+        finally:
+            await self.close()
 
 
 class Connected(AsyncResource):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.connection import ConnectOptions, encode
 from ringfaust.client.consumer import RingConsumer
-from ringfaust.client.errors import OutcomeUnknown, Refused, SettleRefused
+from ringfaust.client.errors import Refused, SettleRefused
 from ringfaust.client.options import AttachOptions
 from ringfaust.client.outgoing import OutgoingMessage, SendOptions, Value
 from ringfaust.client.resource import Connected
@@ -75,12 +75,14 @@ class Session(Connected):
         """Detach the consumers and disconnect. Drops what is not committed."""
         self._pending.clear()
         try:
-            for consumer in self._consumers:
+            for consumer in list(self._consumers):
                 await consumer.close()
         finally:
             self._consumers.clear()
-            await self._transactions.close()
-            await super().close()
+            try:
+                await self._transactions.close()
+            finally:
+                await super().close()
 
     async def _failed(self) -> None:
         try:
@@ -147,37 +149,53 @@ class Session(Connected):
             NoAnswer: `confirm` is set and a worker did not answer in time. Everything takes effect,
                 now or later.
         """
-        pending, self._pending = self._pending, []
-        if not pending:
+        if not self._pending:
             return []
-        waiting = []
-        records = []
+        waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         try:
-            for each in pending:
-                if isinstance(each, OutgoingMessage):
-                    records.append(each.now())
-                    continue
-                _check_held(each)
-                command = dict(each.command)
-                if confirm:
-                    command["reply"], future = self.connection.expect_reply()
-                    waiting.append(future)
-                topic = self.connection.topic(Role.CONTROL)
-                partition = each.consumer.partition
-                records.append(OutgoingRecord(topic, encode(command), partition=partition))
+            await self._write(waiting if confirm else None)
+            refused = [await self._refusal(each) for each in waiting.values()]
+        finally:
+            for key in waiting:
+                self.connection.drop_reply(key)
+        return [each for each in refused if each is not None]
+
+    async def _write(self, waiting: dict[str, asyncio.Future[dict[str, Any]]] | None) -> None:
+        """Write what is pending in one transaction. If it has no effect, it stays pending.
+
+        `waiting` gets the replies to wait for; None: nobody wants any.
+        """
+        pending = self._pending
+        records = [self._record_of(each, waiting) for each in pending]
+        self._pending = []
+        try:
             await self._transactions.write(records)
-        except OutcomeUnknown:
-            raise
         except BaseException:
-            self._pending[:0] = pending
+            if not self._transactions.may_be_committed:
+                self._pending[:0] = pending
             raise
-        refused = []
-        for future in waiting:
-            try:
-                await self.connection.await_reply(future)
-            except Refused as no:
-                refused.append(SettleRefused(no.reason, no.about, no.text))
-        return refused
+
+    def _record_of(
+        self,
+        each: OutgoingMessage | _PendingSettle,
+        waiting: dict[str, asyncio.Future[dict[str, Any]]] | None,
+    ) -> OutgoingRecord:
+        if isinstance(each, OutgoingMessage):
+            return each.now()
+        _check_held(each)
+        command = dict(each.command)
+        if waiting is not None:
+            command["reply"], future = self.connection.expect_reply()
+            waiting[command["reply"]] = future
+        topic = self.connection.topic(Role.CONTROL)
+        return OutgoingRecord(topic, encode(command), partition=each.consumer.partition)
+
+    async def _refusal(self, reply: asyncio.Future[dict[str, Any]]) -> SettleRefused | None:
+        try:
+            await self.connection.await_reply(reply)
+        except Refused as no:
+            return SettleRefused(no.reason, no.about, no.text)
+        return None
 
     async def rollback(self) -> None:
         """Drop what was sent and settled, and return all deliveries of the session's consumers.
@@ -193,7 +211,8 @@ class Session(Connected):
             if isinstance(each, _PendingSettle) and each.command["type"] == "ack"
         ]
         self._pending.clear()
-        snapshots = [(consumer, await consumer.snapshot()) for consumer in self._consumers]
+        attached = [each for each in self._consumers if each.is_attached]
+        snapshots = [(consumer, await consumer.snapshot()) for consumer in attached]
         for partition in {consumer.partition for consumer in self._consumers}:
             acked = [
                 {name: each.command[name] for name in _DELIVERY}
@@ -214,6 +233,11 @@ class Session(Connected):
     def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
         """Buffer a settle until the commit."""
         self._pending.append(_PendingSettle(consumer, consumer.losses, settle))
+
+    def leave(self, consumer: RingConsumer) -> None:
+        """Go on without a consumer that is closed: what it held has been returned."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
 
     def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
         """Return the consumers in the same partition, which an ack in mode `client` covers."""

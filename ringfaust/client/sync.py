@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Unpack
 
 from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking
@@ -150,15 +151,9 @@ class RingProducer(SyncResource):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make all sends of the block take effect together or not at all (R80)."""
-        opened = self._inner.transaction()
-        self._loop.run(opened.__aenter__())
-        try:
+        with self._inner.collecting() as sent:  # in this thread, whose context its calls inherit
             yield
-        except BaseException as error:
-            if not self._loop.run(opened.__aexit__(type(error), error, error.__traceback__)):
-                raise
-        else:
-            self._loop.run(opened.__aexit__(None, None, None))
+        self._loop.run(self._inner.write_together(sent))
 
     def refusals(self) -> Iterator[Refused]:
         """Yield the refusals of this producer's messages as they happen (R62)."""
@@ -212,8 +207,21 @@ class TwoPhase(SyncResource):
 
 
 class _SessionConsumer(RingConsumer):
-    """A consumer that runs in its session's thread and is closed with it."""
+    """A consumer that runs in its session's thread and is closed with it, or before it."""
 
     def __init__(self, inner: AsyncConsumer, loop: EventLoopThread) -> None:
         self._inner = inner
         self._loop = loop
+
+    def start(self) -> None:
+        """Do nothing: the session has attached it."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Detach, and let the session go on."""
+        if self._loop.is_open:
+            self._loop.run(self._inner.__aexit__(kind, error, trace))

@@ -32,6 +32,8 @@ class ClientTransactions:
         self._id = transactional_id
         self._writer: Writer | None = None
         self._lock = asyncio.Lock()
+        self.may_be_committed = False
+        """Whether the last list that was not written as far as is known may take effect."""
 
     async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
         """Write all records or none, and return their positions.
@@ -40,12 +42,14 @@ class ClientTransactions:
             OutcomeUnknown: the brokers failed during the commit, which is not tried again (R117).
             KafkaError: the brokers failed before the commit; nothing takes effect.
         """
+        self.may_be_committed = False
         async with self._lock:
             writer = await self._opened()
             try:
                 return await writer.commit(partial(writer.send, records))
             except BaseException as error:
-                if not writer.may_be_committed:
+                self.may_be_committed = writer.may_be_committed
+                if not self.may_be_committed:
                     await self._abort(writer)
                     raise
                 await self._drop(writer)

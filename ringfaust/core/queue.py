@@ -486,10 +486,10 @@ class Queue:
             cursors = tuple([(first, *last) for first, last in sorted(self.cursors.items())])
         return create(  # type: ignore[no-any-return]
             QueueRow, self.settings, applied, self.counts.stored(),
-            tuple(self.level_counts), self.sequence, self.orders, cursors, self.paused, self.wake_ms,
-            self.expiring, len(self.consumers), self.history.departures, self.size_bytes,
-            self.non_persistent, (self.counted_from, self.last_idle, self.idle), self.sent_bounds,
-            self.set_ms,
+            tuple(self.level_counts), self.sequence, self.orders, cursors, self.paused,
+            self.wake_ms, self.expiring, len(self.consumers), self.history.departures,
+            self.size_bytes, self.non_persistent, (self.counted_from, self.last_idle, self.idle),
+            self.sent_bounds, self.set_ms,
         )  # fmt: skip
 
     def check(self) -> None:
