@@ -259,21 +259,33 @@ class Task:
         A commit that does not end is abandoned: brokers that are away must not keep a worker.
         """
         try:
-            async with self._cycle_lock:
-                if self._runner is not None:
-                    self._runner.cancel()
-                    await asyncio.wait({self._runner})
-                try:
-                    async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S):
-                        await self._commits.wait()
-                    await self._commit_last()
-                except Exception as error:
-                    if not is_passing(error):
-                        log.error("%s: the last commit failed (%r)", self.work.name, error)
+            await self._end_cycles()
+            await self._commit_last()
+        except Exception as error:
+            if not is_passing(error):
+                log.error("%s: the last commit failed (%r)", self.work.name, error)
         finally:
             self.trouble = self.trouble or CLOSED  # nobody may read its state any more
             await self._release()
             await self._standstill.close()
+
+    async def _end_cycles(self) -> None:
+        """Let the current cycle and its commit end, and begin no other.
+
+        Raises:
+            TimeoutError: they do not end. The next cycle may wait for the commit, too.
+        """
+        try:
+            async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S), self._cycle_lock:
+                await self._cancel_runner()
+                await self._commits.wait()
+        finally:
+            await self._cancel_runner()
+
+    async def _cancel_runner(self) -> None:
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.wait({self._runner})
 
     async def _commit_last(self) -> None:
         """Commit what has waited for a later batch. A broker that is away may delay it for long.

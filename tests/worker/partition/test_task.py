@@ -648,14 +648,21 @@ async def test_closing_commits_what_may_wait_otherwise() -> None:
     assert work.batches == [0]
 
 
-async def test_closing_abandons_a_commit_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The brokers are away, and a worker that is to stop must not wait for them for ever."""
+@pytest.mark.parametrize("waiting", [0, 1], ids=["no cycle", "a cycle"])
+async def test_closing_abandons_a_commit_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    """The brokers are away, and a worker that is to stop must not wait for them for ever.
+
+    Nor must it if the next cycle waits for the commit.
+    """
     monkeypatch.setattr("ringfaust.worker.partition.task._LAST_COMMIT_TIMEOUT_S", 0.01)
     work, producer = CountingWork(), HeldProducer()
     async with asyncio.timeout(10):
         task = await counting(work, producer)
         await offer_each(task, work, 1)
         await producer.began.acquire()
+        await offer_each(task, work, *[1] * waiting)
         await task.close()
     assert work.batches == [1], "what has waited since is not committed"
     assert not work.settled.is_set()
