@@ -97,16 +97,11 @@ class Supervisor:
         loop, wait_s = asyncio.get_running_loop(), RESTART_MIN_S
         while not self._stopping.is_set():
             began_s = loop.time()
-            # Of its own session: Ctrl-C reaches the supervisor alone, which stops them all, once.
-            process = await asyncio.create_subprocess_exec(
-                *python(), *self._commands[number],
-                stdin=asyncio.subprocess.PIPE, start_new_session=True, env=self._environment,
-            )  # fmt: skip
-            self._running[number] = process
-            if self._stopping.is_set():
-                process.kill()  # it has done nothing yet
-            status = await process.wait()
-            self._running[number] = None
+            try:
+                pid, status = await self._run_once(number)
+                ended = f"(pid {pid}) has ended with status {status}"
+            except OSError as error:  # no memory, or no more processes: for a while
+                status, ended = 0, f"cannot be started ({error})"
             is_steady = loop.time() - began_s > _STEADY_S
             if status == REFUSED and not is_steady and not self._restarts[number]:
                 self._status = REFUSED
@@ -115,16 +110,32 @@ class Supervisor:
                 return
             if is_steady:
                 wait_s = RESTART_MIN_S
-            log.warning(
-                "process %d (pid %d) has ended with status %d and is started again in %g s",
-                number, process.pid, status, wait_s,
-            )  # fmt: skip
+            log.warning("process %d %s and is started again in %g s", number, ended, wait_s)
             self._restarts[number] += 1
             try:
                 async with asyncio.timeout(wait_s):
                     await self._stopping.wait()
             except TimeoutError:
                 wait_s = min(2 * wait_s, RESTART_MAX_S)
+
+    async def _run_once(self, number: int) -> tuple[int, int]:
+        """Run a process until it ends, and return its pid and its exit status.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        # Of its own session: Ctrl-C reaches the supervisor alone, which stops them all, once.
+        process = await asyncio.create_subprocess_exec(
+            *python(), *self._commands[number],
+            stdin=asyncio.subprocess.PIPE, start_new_session=True, env=self._environment,
+        )  # fmt: skip
+        self._running[number] = process
+        try:
+            if self._stopping.is_set():
+                process.kill()  # it has done nothing yet
+            return process.pid, await process.wait()
+        finally:
+            self._running[number] = None
 
 
 def on_signal(stop: Callable[[], None]) -> None:

@@ -13,8 +13,10 @@ from ringfaust.app.health import Health
 from ringfaust.app.subscriber import Retries, RunningSubscriber, Subscriber
 from ringfaust.client import BadArgument, ClientError, RingConsumer, RingProducer
 from ringfaust.client.connection import ConnectOptions, refuse_unknown
+from ringfaust.client.errors import whole
 from ringfaust.client.options import SubscriberOptions, held_by_handler
 from ringfaust.client.resource import AsyncResource
+from ringfaust.core import limits
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +107,8 @@ class RingApp(AsyncResource):
         for kind, delay_ms in (retries or {}).items():
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise BadArgument(f"retries: {kind!r} is not a class of exceptions")
-            if delay_ms is not None and delay_ms < 0:
-                raise BadArgument(f"retries: {kind.__name__} has a delay of {delay_ms} ms")
+            if delay_ms is not None:
+                whole(f"retries: the delay of {kind.__name__}", delay_ms, 0, limits.TIME_MS)
 
         def register(function: _Function) -> _Function:
             handler = Handler(function, deserializer)

@@ -16,13 +16,13 @@ from ringfaust.app.health import SubscriberHealth
 from ringfaust.cancellation import is_cancelled
 from ringfaust.client import Closed, Message, RingConsumer, RingProducer, SettleRefused
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
+from ringfaust.client.message import as_reason
 
 log = logging.getLogger(__name__)
 
 Retries = Mapping[type[Exception], int | None]
 """By exception: how long a message waits for its next delivery, in milliseconds; None: as long as
 its queue says (R40)."""
-_REASON_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,7 @@ class RunningSubscriber:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if not self.end.done():
+            log.error("%s: no more messages are handled: %s", self.queue, error or repr(error))
             self.end.set_exception(error)
             self.end.exception()  # mark it as retrieved: without `run` nobody waits for it
 
@@ -195,5 +196,5 @@ class RunningSubscriber:
             await self._reject(message, text)
 
     async def _reject(self, message: Message, text: str) -> None:
-        await message.reject(text[:_REASON_CHARS])
+        await message.reject(as_reason(text))
         self._dead += 1

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import CoordinationType
+from aiokafka.conn import collect_hosts
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
@@ -76,12 +77,22 @@ class KafkaBrokers:
         self._options = options
 
     def producer(self, **options: Any) -> AIOKafkaProducer:
-        """A producer."""
-        return AIOKafkaProducer(**self._options, **options)
+        """A producer.
+
+        Raises:
+            BadArgument: the Kafka client does not accept `client_options`.
+        """
+        return self._new(AIOKafkaProducer, **options)
 
     def consumer(self, **options: Any) -> AIOKafkaConsumer:
-        """A consumer without a group."""
-        return AIOKafkaConsumer(**self._options, **options)
+        """A consumer without a group; see `producer`."""
+        return self._new(AIOKafkaConsumer, **options)
+
+    def _new(self, kind: type, **options: Any) -> Any:
+        try:
+            return kind(**self._options, **options)
+        except (TypeError, ValueError) as error:
+            raise BadArgument(f"client_options: {error}") from None
 
     def writer(self, transactional_id: str) -> Writer:
         """A producer with a transactional id."""
@@ -124,9 +135,10 @@ def brokers_of(servers: str, client_options: Mapping[str, Any]) -> Brokers:
     """Return the brokers at `servers`; `client_options` are for Kafka.
 
     Raises:
-        BadArgument: they would be in this process, and are not.
+        BadArgument: it is no list of addresses, or they would be in this process, and are not.
     """
-    if not servers.startswith(MEMORY):
+    if not isinstance(servers, str) or not servers.startswith(MEMORY):
+        _check_servers(servers)
         return KafkaBrokers({"bootstrap_servers": servers, **client_options})
     if servers not in _in_memory:
         raise BadArgument(
@@ -134,6 +146,18 @@ def brokers_of(servers: str, client_options: Mapping[str, Any]) -> Brokers:
             "`bootstrap_servers` within its `with` block"
         )
     return _in_memory[servers]
+
+
+def _check_servers(servers: object) -> None:
+    try:
+        if isinstance(servers, str) and collect_hosts(servers):
+            return
+    except ValueError:
+        pass
+    raise BadArgument(
+        "bootstrap_servers must be host:port of one or more brokers, separated by commas, "
+        f"not {servers!r}"
+    )
 
 
 async def stop(client: Stoppable) -> None:

@@ -25,6 +25,7 @@ from ringfaust.client.errors import (
     NoTopic,
     Refused,
     Unrouted,
+    whole,
 )
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
@@ -90,16 +91,14 @@ class Connection:
         options: see `ConnectOptions`.
 
     Raises:
-        BadArgument: `timeout_ms` is less than 1.
+        BadArgument: an option is not valid.
     """
 
     def __init__(self, options: ConnectOptions) -> None:
         self.name = new_name()
         self._pid = os.getpid()
         self.application = options.get("application", "ringfaust")
-        self.timeout_ms = options.get("timeout_ms", 60_000)
-        if self.timeout_ms < 1:
-            raise BadArgument(f"timeout_ms must be 1 or more, not {self.timeout_ms}")
+        self.timeout_ms = whole("timeout_ms", options.get("timeout_ms", 60_000))
         self.servers = options.get("bootstrap_servers", "127.0.0.1:9092")
         self.brokers = brokers_of(self.servers, options.get("client_options", {}))
         self.partitions: frozenset[int] = frozenset()

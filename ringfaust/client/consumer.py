@@ -25,6 +25,7 @@ from ringfaust.client.errors import (
     NoAnswer,
     Refused,
     SettleRefused,
+    whole,
 )
 from ringfaust.client.locate import locate
 from ringfaust.client.message import Message
@@ -106,9 +107,7 @@ class RingConsumer(AsyncResource):
         self.queue = queue or subscription_queue(self.name, options)
         self.ack_mode: AckMode = options.get("ack_mode", "individual")
         self.deserializer = options.get("deserializer", bytes)
-        heartbeat_interval_s = options.get("heartbeat_ms", 10_000) / 1000
-        if heartbeat_interval_s <= 0:
-            raise BadArgument("heartbeat_ms must be 1 or more")
+        heartbeat_interval_s = whole("heartbeat_ms", options.get("heartbeat_ms", 10_000)) / 1000
         self._options = options
         self._session = session
         self._connection = session.connection if session else Connection(options)

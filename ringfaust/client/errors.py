@@ -18,6 +18,28 @@ class BadArgument(ClientError, ValueError):
     """An argument is not valid, and nothing was written. The text names it and says what is."""
 
 
+def whole(name: str, given: object, least: int | None = 1, most: int | None = None) -> int:
+    """Return a number that was given as an argument.
+
+    Args:
+        name: of the argument, for the error.
+        given: what was given.
+        least: the lowest valid number; None: any.
+        most: the highest; None: any.
+
+    Raises:
+        BadArgument: it is no whole number, or not a valid one.
+    """
+    if (
+        isinstance(given, int) and not isinstance(given, bool)
+        and (least is None or given >= least) and (most is None or given <= most)
+    ):  # fmt: skip
+        return given
+    valid = "" if least is None else f" of {least} or more"
+    valid = valid if most is None else f" from {least} to {most}"
+    raise BadArgument(f"{name} must be a whole number{valid}, not {given!r}")
+
+
 class Closed(ClientError):
     """The object is not started or already closed. Use it in a `with` block or call `start`."""
 

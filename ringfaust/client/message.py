@@ -13,6 +13,20 @@ from ringfaust.spans import MessageSpan
 
 Scalar = str | int | float | bool | None
 """The value of a property."""
+REASON_CHARS = 2_000
+"""The most characters of the reason with which a message is rejected (R41)."""
+
+
+def as_reason(text: str) -> str:
+    """The text of an exception as a reason: at most 2,000 characters, all of which UTF-8 has.
+
+    Half a surrogate pair, as a cut emoji leaves it, becomes its escape.
+    """
+    return _encodable(text)[:REASON_CHARS]
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 class Received:
@@ -206,4 +220,4 @@ class Message(Received):
             text: the reason, of up to 2,000 characters.
             confirm: wait until a worker has executed it.
         """
-        await self.settler.settle(self, "reject", confirm, text=text)
+        await self.settler.settle(self, "reject", confirm, text=_encodable(text))

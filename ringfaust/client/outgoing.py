@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, Unpack
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.connection import refuse_unknown
-from ringfaust.client.errors import BadArgument
+from ringfaust.client.errors import BadArgument, whole
 from ringfaust.client.message import Scalar
 from ringfaust.client.owner import OWNER
 from ringfaust.errors import ProtocolError
@@ -108,11 +108,15 @@ class OutgoingMessage:
             raise BadArgument("a message needs a value, or at least a key")
         sent = cls(
             record=OutgoingRecord(
-                topic, _raw(value), _raw(key), _headers(options), options.get("partition")
-            ),
+                topic,
+                _raw("value", value),
+                _raw("key", key),
+                _headers(options),
+                options.get("partition"),
+            ),  # fmt: skip
             id=options.get("id", ""),
-            delay_ms=options.get("delay_ms"),
-            ttl_ms=options.get("ttl_ms"),
+            delay_ms=_duration("delay_ms", options.get("delay_ms")),
+            ttl_ms=_duration("ttl_ms", options.get("ttl_ms")),
             created_s=time.monotonic(),
         )
         found = sent.after(0)
@@ -151,8 +155,16 @@ class OutgoingMessage:
         return self.id or place_of(stored)
 
 
-def _raw(given: str | bytes | None) -> bytes | None:
-    return given.encode() if isinstance(given, str) else given
+def _raw(name: str, given: object) -> bytes | None:
+    if isinstance(given, str):
+        return given.encode()
+    if given is None or isinstance(given, bytes):
+        return given
+    raise BadArgument(f"{name} must be text or bytes, not {given!r}")
+
+
+def _duration(name: str, given: int | None) -> int | None:
+    return None if given is None else whole(name, given, None)
 
 
 def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
@@ -174,7 +186,7 @@ def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
         h.DELIVERY_MODE: None if options.get("persistent", True) else "non_persistent",
     }
     return (
-        *((name, _raw(value) or b"") for name, value in theirs.items()),
+        *((name, _raw(f"headers: {name}", value) or b"") for name, value in theirs.items()),
         *((name, str(value).encode()) for name, value in said.items() if value is not None),
     )
 

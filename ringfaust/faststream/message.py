@@ -9,11 +9,11 @@ from faststream.message import StreamMessage
 from faststream.message.utils import decode_message
 
 from ringfaust.client import Message
+from ringfaust.client.message import as_reason
 
 CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation_id"
 """The headers that FastStream's Kafka brokers write, too."""
-_REASON_CHARS = 2_000
 
 
 class RingMessage(StreamMessage[Message]):
@@ -50,7 +50,7 @@ class RingMessage(StreamMessage[Message]):
             error = sys.exc_info()[1]
             if not text and error is not None:
                 text = f"{type(error).__name__}: {error}"
-            await self.raw_message.reject(text[:_REASON_CHARS], confirm=confirm)
+            await self.raw_message.reject(as_reason(text), confirm=confirm)
         await super().reject()
 
 

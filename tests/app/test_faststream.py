@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -126,6 +127,22 @@ async def test_a_policy_says_what_happens_to_a_message_that_fails(
     assert len(called) == calls
     if calls == 1 and counts == {"dead": 1}:
         assert reasons(memory) == ["PaymentDownError: no answer"]
+
+
+async def test_half_a_character_in_the_reason_leaves_no_message_held(
+    memory: MemoryBroker, broker: RingBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # xdist cannot pass on what is logged of it
+
+    @broker.subscriber("orders")
+    async def fail(order: dict[str, str]) -> None:
+        raise LookupError(order["item"])
+
+    where = {"bootstrap_servers": memory.bootstrap_servers, "application": "shop"}
+    async with started(broker), RingProducer(**where) as producer:
+        await producer.send("orders", b'{"item": "\\ud83d"}')
+        await memory.settled("orders")
+    assert reasons(memory) == ["LookupError: \\ud83d"]
 
 
 async def test_a_body_that_does_not_fit_is_dead_with_the_field_as_the_reason(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -124,6 +125,49 @@ async def test_any_other_exception_sends_the_message_to_the_dead_topic(
         assert reasons(shop) == [("o1", "rejected", "LookupError: no such item")]
     (logged,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert logged.exc_info is not None  # a mistake of the program's own: its author wants to see it
+
+
+async def test_half_a_character_in_the_reason_kills_no_app(
+    ring_app: RunApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client cut an emoji in two, and JSON has an escape for the half that is left."""
+    caplog.set_level(logging.CRITICAL)  # xdist cannot pass on what is logged of it
+    app = RingApp("shop")
+
+    @app.subscriber("orders", deserializer=json.loads)
+    async def handle(order: dict[str, str], context: Context) -> None:
+        if context.message.id == "own":
+            await context.message.reject(order["item"])
+        else:
+            raise LookupError(order["item"] * 2_000)
+
+    async with ring_app(app, QUEUES) as shop:
+        for name in ("own", "raised"):
+            await shop.send("orders", b'{"item": "\\ud83d"}', id=name)
+        await shop.settled()
+        assert sorted(reasons(shop)) == [
+            ("own", "rejected", "\\ud83d"),
+            ("raised", "rejected", ("LookupError: " + "\\ud83d" * 2_000)[:2_000]),
+        ]
+
+
+async def test_a_subscriber_that_cannot_go_on_says_so(
+    ring_app: RunApp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another program's `async with app` nobody else does."""
+    app = RingApp("shop")
+
+    @app.subscriber("orders")
+    async def handle(order: Order) -> None:
+        """Never called."""
+
+    async def refuse(*_: Any) -> None:
+        raise Refused("consumer_limit", "orders", "no more consumers")
+
+    monkeypatch.setattr("ringfaust.client.RingConsumer.receive", refuse)
+    async with ring_app(app, QUEUES):
+        await until(lambda: not app.health().is_ok)
+    assert "orders: no more messages are handled: consumer_limit 'orders'" in caplog.text
 
 
 @dataclass
@@ -480,9 +524,12 @@ def event(order: threading.Event) -> None:
             "credit must be 3 or more, like concurrency",
         ),
         ({"retries": {"OSError": 1}}, None, "retries: 'OSError' is not a class of exceptions"),
-        ({"retries": {OSError: -1}}, None, "retries: OSError has a delay of -1 ms"),
+        ({"retries": {OSError: -1}}, None, "retries: the delay of OSError must be a whole number"),
+        ({"retries": {OSError: 1500.0}}, None, "from 0 to 140737488355328, not 1500.0"),
+        ({"retries": {OSError: (1 << 47) + 1}}, None, "not 140737488355329"),
+        ({"heartbeat_ms": "5"}, None, "heartbeat_ms must be a whole number of 1 or more, not '5'"),
         ({"address": "prices"}, None, "either a queue or an address"),
-        ({"heartbeat_ms": 0}, None, "heartbeat_ms must be 1 or more"),
+        ({"heartbeat_ms": 0}, None, "heartbeat_ms must be a whole number of 1 or more, not 0"),
         ({}, strange, "parameter price is neither the first, which is the body, nor annotated"),
         ({}, lambda order, /: None, "parameter order must have a name to use"),
         ({}, print, "handler <built-in function print> is not a function or method"),

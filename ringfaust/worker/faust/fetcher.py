@@ -17,6 +17,7 @@ from typing import Any
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import (
+    CorruptRecordException,
     KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
@@ -74,7 +75,7 @@ class _Partition:
     last_fetched_s: float = 0.0
     """When records of it were last fetched."""
     error_code: int = 0
-    """That of the last answer."""
+    """Why it could not be read last; 0: it could."""
     not_before_s: float = 0.0
     """When it may be asked for again, after an error."""
     unreadable_since_s: float = inf
@@ -85,6 +86,10 @@ class _Partition:
     def note_failure(self, now_s: float) -> None:
         """Note that it could not be read."""
         self.unreadable_since_s = min(self.unreadable_since_s, now_s)
+
+    def note_success(self) -> None:
+        """Note that it could be read."""
+        self.error_code, self.unreadable_since_s = 0, inf
 
 
 class Fetcher:
@@ -213,9 +218,6 @@ class Fetcher:
 
         A batch without records says that the position has passed some that nobody may read. There
         is one only if there is nothing else.
-
-        Raises:
-            aiokafka.errors.CorruptRecordException: a checksum is wrong.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _FETCH_TIMEOUT_S
@@ -277,6 +279,11 @@ class Fetcher:
         try:
             has_more = take(records, unread, most)
             partition.position = unread.next_fetch_offset
+            if partition.error_code == CorruptRecordException.errno:
+                partition.note_success()
+        except CorruptRecordException:  # as if its broker had found it
+            partition.position, has_more = unread.next_fetch_offset, False
+            self._note_error(tp, CorruptRecordException.errno)
         except FETCH_ERRORS as error:
             # A batch may have millions of records. Those that are left fail again when they are
             # fetched again.
@@ -401,20 +408,23 @@ class Fetcher:
                 is_current = self._partitions.get(tp) is partition  # else it was sought or given up
                 if not is_current or partition.position != position or partition.unread is not None:
                     continue  # or its next leader was faster
-                is_new, partition.error_code = error_code != partition.error_code, error_code
                 if error_code:
-                    partition.not_before_s = now_s + _RETRY_S
-                    partition.note_failure(now_s)
-                    self._note_error(tp, error_code, is_new=is_new)
+                    self._note_error(tp, error_code)
                     continue
-                self._ends[tp], partition.unreadable_since_s = end, inf
+                self._ends[tp] = end
+                if not raw or partition.error_code != CorruptRecordException.errno:
+                    partition.note_success()  # else once the records turn out to be intact
                 if raw:
                     partition.last_fetched_s = now_s
                     partition.unread = decoded(
                         tp, raw, aborted, position, checks_crcs=self._checks_crcs
                     )
 
-    def _note_error(self, tp: TP, error_code: int, *, is_new: bool) -> None:
+    def _note_error(self, tp: TP, error_code: int) -> None:
+        partition, now_s = self._partitions[tp], asyncio.get_running_loop().time()
+        is_new, partition.error_code = error_code != partition.error_code, error_code
+        partition.not_before_s = now_s + _RETRY_S
+        partition.note_failure(now_s)
         if error_code in _NOT_THERE:  # it may be another topic now (R112)
             self._fail(tp, InputChanged(f"{tp.topic} cannot be read at its position"))
         elif error_code == TopicAuthorizationFailedError.errno:

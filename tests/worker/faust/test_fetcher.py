@@ -15,7 +15,6 @@ from unittest.mock import AsyncMock, Mock
 import google_crc32c
 import pytest
 from aiokafka.errors import (
-    CorruptRecordException,
     KafkaConnectionError,
     TopicAuthorizationFailedError,
 )
@@ -355,12 +354,19 @@ async def test_the_partition_that_waits_longest_comes_first_in_a_request(fetcher
     assert [[*asked] for _, asked in fetcher.brokers.asked] == [[ONE, TWO], [TWO, ONE]]
 
 
-async def test_records_that_are_not_intact_are_an_error(fetcher: Reader) -> None:
-    await sought(fetcher, {ONE: 0})
-    reading = asyncio.create_task(fetcher.read([ONE]))
-    await fetcher.brokers.answer(1, {ONE: records(0, 3)[:-1] + b"?"})
-    with pytest.raises(CorruptRecordException, match="Invalid CRC"):
-        await reading
+async def test_damaged_records_are_fetched_again_and_hold_up_no_other_partition(
+    fetcher: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R123. A disk may be repaired, or another broker lead."""
+    await sought(fetcher, {ONE: 0, TWO: 0})
+    damaged = records(0, 2) + records(2, 1)[:-1] + b"?"
+    assert await fetcher.read([ONE, TWO], (1, {ONE: damaged})) == {ONE: [0, 1]}
+    reading = asyncio.create_task(fetcher.read([ONE, TWO]))
+    await fetcher.brokers.answer(1, {ONE: damaged, TWO: records(0, 1)})
+    assert await reading == {TWO: [0]}
+    assert await fetcher.read([ONE, TWO], (1, {ONE: records(2, 1)})) == {ONE: [2]}
+    assert caplog.text.count("cannot read in, partition") == 1
+    assert "CorruptRecord" in caplog.text
 
 
 async def test_what_cannot_be_decoded_is_passed(fetcher: Reader) -> None:
