@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ringfaust.core import limits
 
@@ -120,10 +120,6 @@ class WriteSet:
         """How much `Ordered.walk` may decode and keep; the host sets it with each commit."""
 
 
-_NO_ROWS: Final[dict[Key, Any]] = {}
-"""What tables without changes share: of a hundred thousand queues most have none. Never changed."""
-
-
 class Rows:
     """A table that is read by key. It caches nothing beyond the batch."""
 
@@ -134,17 +130,16 @@ class Rows:
         self.kind = kind
         self.queue = queue
         self.part = part
-        self.born = _NO_ROWS
+        self.born: dict[Key, Any] = {}
         """Rows put in this batch that the store does not have."""
-        self.changed = _NO_ROWS
+        self.changed: dict[Key, Any | None] = {}
         """Rows put or deleted (None) in this batch that the store may have."""
-        self.in_flight = _NO_ROWS
+        self.in_flight: dict[Key, Any | None] = {}
         """The changes of the previous batch, until the store has them."""
         self.is_dirty = False
 
     def _touch(self) -> None:
         self.is_dirty = True
-        self.born, self.changed = {}, {}
         self.write_set.dirty.append(self)
 
     @property
@@ -190,16 +185,19 @@ class Rows:
 
     def writes(self) -> TableWrites:
         """Put the changes in flight and return them."""
-        self.in_flight = self.changed or self.born
-        if self.changed:
-            self.in_flight.update(self.born)
-        self.born = self.changed = _NO_ROWS
+        if not self.changed:
+            self.in_flight, self.born = self.born, {}
+        elif not self.born:
+            self.in_flight, self.changed = self.changed, {}
+        else:
+            self.changed.update(self.born)
+            self.in_flight, self.born, self.changed = self.changed, {}, {}
         self.is_dirty = False
         return self.kind, self.queue, self.part, self.in_flight
 
     def committed(self) -> None:
         """Note that the changes in flight are in the store."""
-        self.in_flight = _NO_ROWS
+        self.in_flight = {}
 
     def scan(self, after: Key | None, most: int) -> list[tuple[Key, Any]]:
         """Return up to `most` rows in key order with keys > `after`, all changes included."""
