@@ -36,11 +36,7 @@ class Address(NamedTuple):
 
 
 def run(
-    target: str,
-    *,
-    processes: int = 1,
-    health: Address | None = None,
-    is_supervised: bool = False,
+    target: str, *, processes: int = 1, health: Address | None = None, is_supervised: bool = False
 ) -> None:
     """Run an app until SIGTERM or Ctrl-C; the second of them does not wait for handlers.
 

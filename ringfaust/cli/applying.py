@@ -21,7 +21,6 @@ from ringfaust.cli.operate import (
     say,
     with_admin,
     with_application,
-    with_options,
 )
 from ringfaust.cli.worker import partitions_text
 from ringfaust.errors import RingfaustError
@@ -106,7 +105,6 @@ class ShownRevision:
     configuration: dict[str, Any]
 
 
-@with_options
 def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) -> None:
     """Show what `apply` would change. Exit status: 0 nothing, 1 something, 2 an error.
 
@@ -128,7 +126,6 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
         raise typer.Exit(_DIFFERS)
 
 
-@with_options
 def apply(
     *,
     target: Target,
@@ -190,7 +187,6 @@ def apply(
         _print_applied(applied)
 
 
-@with_options
 def history(*, target: Target, as_json: AsJson = False) -> None:
     """List what was applied, when and by whom: the newest last.
 

@@ -15,7 +15,6 @@ from ringfaust.cli.operate import (
     confirm,
     print_list,
     with_admin,
-    with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.times import age_text
@@ -24,13 +23,7 @@ consumer = group("Look at consumers and close them.")
 
 
 @consumer.command("ls")
-@with_options
-def list_consumers(
-    *,
-    target: Target,
-    queue: QueueName,
-    as_json: AsJson = False,
-) -> None:
+def list_consumers(*, target: Target, queue: QueueName, as_json: AsJson = False) -> None:
     """List the consumers of a queue, with what each holds and how long it has been silent.
 
     Example: ringfaust consumer ls orders
@@ -52,7 +45,6 @@ def list_consumers(
 
 
 @consumer.command("close")
-@with_options
 def close(
     *,
     target: Target,

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfaust.cli.operate import (
-    AsJson,
-    Target,
-    print_fields,
-    print_list,
-    say,
-    with_options,
-)
+from ringfaust.cli.operate import AsJson, Target, print_fields, print_list, say
 from ringfaust.cli.parts import group
 
 if TYPE_CHECKING:
@@ -109,7 +102,6 @@ def show(
 
 
 @context.command("add")
-@with_options
 def add(*, name: Name, target: Target) -> None:
     """Add a context: where its configuration is, or its brokers and application.
 

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -18,14 +20,15 @@ from ringfaust.cli.operate import (
     print_list,
     print_table,
     say,
-    with_options,
 )
 from ringfaust.cli.parts import group, read_time
 from ringfaust.times import age_text, time_text
 
 if TYPE_CHECKING:
-    from ringfaust.config import WorkerConfig
     from ringfaust.protocol.dead import DeadFilter, DeadMessage
+    from ringfaust.redrive.reader import DeadReader
+
+T = TypeVar("T")
 
 dead = group("Look at dead messages and send them again.")
 evicted = group("Look at evicted messages and send them again.")
@@ -159,7 +162,6 @@ class EvictedCount:
 
 
 @dead.command("ls")
-@with_options
 def list_dead(
     *, target: Target, filters: Filters, limit: Limit = 20, as_json: AsJson = False
 ) -> None:
@@ -179,7 +181,6 @@ def _dead_row(each: DeadDetails) -> tuple[object, ...]:
 
 
 @dead.command("redrive")
-@with_options
 def redrive_dead(*, target: Target, filters: Filters, how: Redrive) -> None:
     """Send dead messages again, by default to the queue that each was in.
 
@@ -196,7 +197,6 @@ def redrive_dead(*, target: Target, filters: Filters, how: Redrive) -> None:
 
 
 @evicted.command("tail")
-@with_options
 def tail(
     *,
     target: Target,
@@ -230,25 +230,16 @@ def _evicted_row(each: DeadDetails) -> tuple[object, ...]:
 
 
 @evicted.command("count")
-@with_options
 def count(*, target: Target, filters: Filters, as_json: AsJson = False) -> None:
     """Count the evicted messages of the topic, by queue and reason.
 
     Example: ringfaust evicted count --since 2026-01-31T17:00:00Z
     """
-    import asyncio
-
-    worker, _ = target.load()
-
-    async def read() -> list[EvictedCount]:
-        async with await _reader(worker, "evicted") as reader:
-            counts = await reader.counts(_filter(filters))
-        return [
-            EvictedCount(queue=queue, reason=reason, messages=messages)
-            for (queue, reason), messages in sorted(counts.items())
-        ]
-
-    found = asyncio.run(read())
+    counts = _read(target, "evicted", lambda reader: reader.counts(_filter(filters)))
+    found = [
+        EvictedCount(queue=queue, reason=reason, messages=messages)
+        for (queue, reason), messages in sorted(counts.items())
+    ]
     if as_json:
         print_json(found)
     elif not found:
@@ -270,7 +261,6 @@ def _print_counts(found: list[EvictedCount]) -> None:
 
 
 @evicted.command("redrive")
-@with_options
 def redrive_evicted(*, target: Target, filters: Filters, how: Redrive) -> None:
     """Send evicted messages again, by default to the queue that each was in.
 
@@ -302,31 +292,28 @@ def _filter(filters: Filters) -> DeadFilter:
     return DeadFilter(**filters.fields())
 
 
-async def _reader(worker: WorkerConfig, role: str) -> Any:
+def _read(target: Target, role: str, act: Callable[[DeadReader], Awaitable[T]]) -> T:
+    """Do something with a reader of the dead or evicted topic, and return the result."""
+    import asyncio
+
     from ringfaust.cli.reach import reached
     from ringfaust.redrive.reader import dead_reader
 
-    worker = await reached(worker)
-    return dead_reader(worker.brokers().client_options, worker.topic(role))
-
-
-def _latest(target: Target, role: str, filters: Filters, limit: int) -> list[DeadDetails]:
-    import asyncio
-
-    worker, _ = target.load()
-
-    async def read() -> list[DeadDetails]:
-        async with await _reader(worker, role) as reader:
-            return [DeadDetails.of(each) for each in await reader.latest(_filter(filters), limit)]
+    async def read() -> T:
+        worker = await reached(target.load()[0])
+        options = worker.brokers().client_options
+        async with dead_reader(options, worker.topic(role)) as reader:
+            return await act(reader)
 
     return asyncio.run(read())
 
 
+def _latest(target: Target, role: str, filters: Filters, limit: int) -> list[DeadDetails]:
+    found = _read(target, role, lambda reader: reader.latest(_filter(filters), limit))
+    return list(map(DeadDetails.of, found))
+
+
 def _follow(target: Target, filters: Filters, limit: int, *, as_json: bool) -> None:
-    import asyncio
-
-    worker, _ = target.load()
-
     def show(message: DeadMessage) -> None:
         details = DeadDetails.of(message)
         if as_json:
@@ -334,14 +321,11 @@ def _follow(target: Target, filters: Filters, limit: int, *, as_json: bool) -> N
         else:
             say("  ".join(filter(None, map(str, _evicted_row(details)[:-1]))))
 
-    async def read() -> None:
-        async with await _reader(worker, "evicted") as reader:
-            for each in await reader.latest(_filter(filters), limit):
-                show(each)
-            async for each in reader.follow(_filter(filters)):
-                show(each)
+    async def read(reader: DeadReader) -> None:
+        for each in await reader.latest(_filter(filters), limit):
+            show(each)
+        async for each in reader.follow(_filter(filters)):
+            show(each)
 
-    try:
-        asyncio.run(read())
-    except KeyboardInterrupt:
-        return
+    with suppress(KeyboardInterrupt):
+        _read(target, "evicted", read)

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from ringfaust.cli.operate import QueueName, Target, Yes, with_options
+from ringfaust.cli.operate import QueueName, Target, Yes
 
 
 class Sending(NamedTuple):
@@ -29,30 +28,21 @@ class Sending(NamedTuple):
     yes: Yes = False
 
 
-class Settle(StrEnum):
-    """What becomes of a message that was received."""
-
-    BROWSE = "browse"
-    ACK = "ack"
-    RELEASE = "release"
-
-
 class Receiving(NamedTuple):
     """How to receive; see `with_options`."""
 
     settle: Annotated[
-        Settle,
+        Literal["browse", "ack", "release"],
         typer.Option(
             help="browse: only look. ack: take them. release: take them and give them back, which "
             "counts as an attempt."
         ),
-    ] = Settle.BROWSE
+    ] = "browse"
     most: Annotated[
         int, typer.Option("--max", min=1, max=10_000, help="Most messages to receive.")
     ] = 1
     wait: Annotated[
-        str,
-        typer.Option(metavar="LENGTH", help="How long to wait for each: 500ms, 5s, 1min."),
+        str, typer.Option(metavar="LENGTH", help="How long to wait for each: 500ms, 5s, 1min.")
     ] = "5s"
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each message as an object on a line.")
@@ -60,7 +50,6 @@ class Receiving(NamedTuple):
     yes: Yes = False
 
 
-@with_options
 def send(
     *,
     target: Target,
@@ -80,7 +69,6 @@ def send(
     run(target, topic, bodies or (), how)
 
 
-@with_options
 def receive(*, target: Target, queue: QueueName, how: Receiving) -> None:
     """Print the bodies of a queue's messages, one a line: look at them, or take them.
 

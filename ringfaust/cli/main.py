@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,7 +19,7 @@ from ringfaust.cli.dead import Filters, Redrive, dead, evicted, redrive
 from ringfaust.cli.exchange import receive, send
 from ringfaust.cli.importing import importing
 from ringfaust.cli.message import message
-from ringfaust.cli.operate import AsJson, Target, Yes, approve, say, with_options
+from ringfaust.cli.operate import AsJson, Target, Yes, approve, say
 from ringfaust.cli.partition import partition
 from ringfaust.cli.parts import (
     SPARK_MODULES,
@@ -64,21 +63,6 @@ main.add_typer(config, name="config")
 main.add_typer(context, name="context")
 main.add_typer(importing, name="import")
 main.add_typer(spark, name="spark")
-
-
-class HostName(StrEnum):
-    """A host that can play scenarios."""
-
-    MEMORY = "memory"
-    FAUST = "faust"
-    SPARK = "spark"
-
-
-class RedriveTopic(StrEnum):
-    """A topic whose messages can be redriven."""
-
-    DEAD = "dead"
-    EVICTED = "evicted"
 
 
 def _on_version(wanted: bool) -> None:  # noqa: FBT001 - click passes it so
@@ -190,11 +174,10 @@ def topics_verify(
 
 
 @main.command("redrive", hidden=True)
-@with_options
 def redrive_from(
     *,
     source: Annotated[
-        RedriveTopic, typer.Option("--from", help="The topic that has the messages.")
+        Literal["dead", "evicted"], typer.Option("--from", help="The topic that has the messages.")
     ],
     target: Target,
     filters: Filters,
@@ -204,11 +187,10 @@ def redrive_from(
 
     Example: ringfaust redrive --from dead --id order-17 --to orders
     """
-    redrive(target, source.value, filters, how._replace(yes=True))
+    redrive(target, source, filters, how._replace(yes=True))
 
 
 @main.command()
-@with_options
 def trace(
     *,
     target: Target,
@@ -221,8 +203,7 @@ def trace(
     since: Annotated[
         str,
         typer.Option(
-            metavar="TIME",
-            help="Search since 1h (ago), yesterday, or a time. Default: 1h.",
+            metavar="TIME", help="Search since 1h (ago), yesterday, or a time. Default: 1h."
         ),
     ] = "",
     lake: Annotated[
@@ -243,7 +224,6 @@ def trace(
 
 
 @main.command()
-@with_options
 def console(
     *,
     target: Target,
@@ -252,8 +232,7 @@ def console(
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     allow_changes: Annotated[
-        bool,
-        typer.Option("--allow-changes", help="Allow changes to those who have the token."),
+        bool, typer.Option("--allow-changes", help="Allow changes to those who have the token.")
     ] = False,
     token_file: Annotated[
         Path | None,
@@ -273,8 +252,7 @@ def console(
     public_url: Annotated[
         str | None,
         typer.Option(
-            metavar="URL",
-            help="Where browsers reach it through a proxy. Default: web.public_url.",
+            metavar="URL", help="Where browsers reach it through a proxy. Default: web.public_url."
         ),
     ] = None,
 ) -> None:
@@ -304,8 +282,7 @@ def mcp(
         ),
     ] = None,
     allow_changes: Annotated[
-        bool,
-        typer.Option("--allow-changes", help="Offer tools that change something, too."),
+        bool, typer.Option("--allow-changes", help="Offer tools that change something, too.")
     ] = False,
 ) -> None:
     """Serve the HTTP API as tools for a language model: MCP on stdin and stdout.
@@ -323,7 +300,6 @@ def mcp(
 
 
 @main.command()
-@with_options
 def doctor(*, target: Target, as_json: AsJson = False) -> None:
     """Check brokers, ACLs, topics, groups, clocks, lag, disk, memory, engine and workers.
 
@@ -337,7 +313,6 @@ def doctor(*, target: Target, as_json: AsJson = False) -> None:
 
 
 @main.command()
-@with_options
 def top(*, target: Target) -> None:
     """Show queues and workers live, the fullest or busiest queues first. q ends it.
 
@@ -382,10 +357,11 @@ def scenario(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE…", dir_okay=False, help="Scenario files.")
     ],
-    host: Annotated[HostName, typer.Option(help="The host to play them on.")] = HostName.MEMORY,
+    host: Annotated[
+        Literal["memory", "faust", "spark"], typer.Option(help="The host to play them on.")
+    ] = "memory",
     strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Fail on files that the host does not support."),
+        bool, typer.Option("--strict", help="Fail on files that the host does not support.")
     ] = False,
     bootstrap_servers: OwnServers = None,
 ) -> None:
@@ -395,11 +371,11 @@ def scenario(
 
     Example: ringfaust scenario tests/scenarios/ring-overflow.yaml --host faust
     """
-    if host is HostName.SPARK:
+    if host == "spark":
         require_modules(SPARK_MODULES)
     from ringfaust.cli.scenario import run
 
-    raise typer.Exit(run(files, host.value, strict, bootstrap_servers))
+    raise typer.Exit(run(files, host, strict, bootstrap_servers))
 
 
 @main.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +22,9 @@ from ringfaust.cli.operate import (
     say,
     say_text,
     with_admin,
-    with_options,
 )
 from ringfaust.cli.parts import group
+from ringfaust.core.model import HeldState
 from ringfaust.errors import RingfaustError
 from ringfaust.times import age_text, time_text, wall_ms
 from ringfaust.visible import text_of
@@ -47,21 +46,12 @@ class NoMessage(RingfaustError):
         )
 
 
-class State(StrEnum):
-    """The states of a message in a queue."""
-
-    READY = "ready"
-    DELIVERING = "delivering"
-    SCHEDULED = "scheduled"
-
-
 @message.command("browse")
-@with_options
 def browse(
     *,
     target: Target,
     queue: QueueName,
-    state: Annotated[State, typer.Option(help="Which messages.")] = State.READY,
+    state: Annotated[HeldState, typer.Option(help="Which messages.")] = "ready",
     selector: Annotated[str, typer.Option(help="Only messages that match this selector.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Most messages to show.")] = 20,
     as_json: AsJson = False,
@@ -73,7 +63,7 @@ def browse(
 
     async def read(admin: Admin) -> list[MessageDetails]:
         found: list[MessageDetails] = []
-        async for each in admin.browse(queue, state=state.value, selector=selector):
+        async for each in admin.browse(queue, state=state, selector=selector):
             found.append(each)
             if len(found) == limit:
                 break
@@ -88,19 +78,12 @@ def browse(
             time_text(each.due_ms), each.consumer, beginning_of(each.value),
         ),
         as_json=as_json, text_last=True,
-        nothing=f"{queue} has no {state.value} messages{' that match' if selector else ''}",
+        nothing=f"{queue} has no {state} messages{' that match' if selector else ''}",
     )  # fmt: skip
 
 
 @message.command("show")
-@with_options
-def show(
-    *,
-    target: Target,
-    queue: QueueName,
-    id_: MessageName,
-    as_json: AsJson = False,
-) -> None:
+def show(*, target: Target, queue: QueueName, id_: MessageName, as_json: AsJson = False) -> None:
     """Show one message with its headers and body.
 
     Example: ringfaust message show orders order-17
@@ -142,14 +125,7 @@ def _whole(value: Excerpt | None) -> str:
 
 
 @message.command("remove")
-@with_options
-def remove(
-    *,
-    target: Target,
-    queue: QueueName,
-    id_: MessageName,
-    yes: Yes = False,
-) -> None:
+def remove(*, target: Target, queue: QueueName, id_: MessageName, yes: Yes = False) -> None:
     """Remove one ready or scheduled message. It is gone: no topic receives it.
 
     Example: ringfaust message remove orders order-17 --yes
@@ -160,7 +136,6 @@ def remove(
 
 
 @message.command("move")
-@with_options
 def move(
     *,
     target: Target,
@@ -179,14 +154,7 @@ def move(
 
 
 @message.command("deliver-now")
-@with_options
-def deliver_now(
-    *,
-    target: Target,
-    queue: QueueName,
-    id_: MessageName,
-    yes: Yes = False,
-) -> None:
+def deliver_now(*, target: Target, queue: QueueName, id_: MessageName, yes: Yes = False) -> None:
     """Make a scheduled message due now.
 
     Example: ringfaust message deliver-now orders order-18
@@ -197,14 +165,7 @@ def deliver_now(
 
 
 @message.command("cancel")
-@with_options
-def cancel(
-    *,
-    target: Target,
-    queue: QueueName,
-    id_: MessageName,
-    yes: Yes = False,
-) -> None:
+def cancel(*, target: Target, queue: QueueName, id_: MessageName, yes: Yes = False) -> None:
     """Cancel a scheduled message: it is removed before it is due.
 
     Example: ringfaust message cancel orders order-18 --yes

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import getpass
-import inspect
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -85,44 +83,6 @@ class Target(NamedTuple):
         """Which application it is, and where, for people."""
         worker, _ = self.load()
         return where(worker)
-
-
-def with_options(act: Callable[..., None]) -> Callable[..., None]:
-    """Let several options of a command arrive as one argument.
-
-    An argument whose type is a `NamedTuple`, such as `target: Target`, becomes one option for each
-    of its fields.
-    """
-    parameters = inspect.signature(act, eval_str=True).parameters
-    tuples: dict[str, Any] = {
-        name: each.annotation
-        for name, each in parameters.items()
-        if hasattr(each.annotation, "_field_defaults")
-    }
-    kept = [each for name, each in parameters.items() if name not in tuples]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(
-            name,
-            keyword,
-            default=kind._field_defaults.get(name, inspect.Parameter.empty),
-            annotation=hint,
-        )
-        for kind in tuples.values()
-        for name, hint in get_type_hints(kind, include_extras=True).items()
-    ]
-
-    @wraps(act)
-    def command(**given: Any) -> None:
-        built = {
-            name: kind(**{field: given.pop(field) for field in kind._fields})
-            for name, kind in tuples.items()
-        }
-        act(**built, **given)
-
-    command.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
-    return command
 
 
 def connect_options(worker: WorkerConfig) -> ConnectOptions:

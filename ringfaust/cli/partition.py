@@ -20,7 +20,6 @@ from ringfaust.cli.operate import (
     print_json,
     print_table,
     with_admin,
-    with_options,
     with_status,
 )
 from ringfaust.cli.parts import group
@@ -104,7 +103,6 @@ def _stopped(target: Target, name: str) -> ListedPartition:
 
 
 @partition.command("ls")
-@with_options
 def list_partitions(*, target: Target, as_json: AsJson = False) -> None:
     """List partitions: which worker serves each, and which have stopped.
 
@@ -121,7 +119,6 @@ def list_partitions(*, target: Target, as_json: AsJson = False) -> None:
 
 
 @partition.command("show")
-@with_options
 def show(*, target: Target, name: Number, as_json: AsJson = False) -> None:
     """Show one partition: if it has stopped, at which record, why, and what to do.
 
@@ -142,7 +139,6 @@ def show(*, target: Target, name: Number, as_json: AsJson = False) -> None:
 
 
 @partition.command("retry")
-@with_options
 def retry(*, target: Target, name: Number, yes: Yes = False) -> None:
     """Have a partition that has stopped try again, once its cause is corrected.
 
@@ -155,7 +151,6 @@ def retry(*, target: Target, name: Number, yes: Yes = False) -> None:
 
 
 @partition.command("skip")
-@with_options
 def skip(
     *,
     target: Target,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,6 +20,8 @@ from ringfaust.visible import visible
 
 if TYPE_CHECKING:
     from ringfaust.config import QueuesConfig, WorkerConfig
+
+Act = TypeVar("Act", bound=Callable[..., None])
 
 _FAILED = 2
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
@@ -114,10 +118,64 @@ class SparkCommand(TyperCommand):
         return super().invoke(ctx)
 
 
-def group(about: str, **options: Any) -> typer.Typer:
+def with_options(act: Callable[..., None]) -> Callable[..., None]:
+    """Let several options of a command arrive as one argument.
+
+    An argument whose type is a `NamedTuple`, such as `target: Target`, becomes one option for each
+    of its fields.
+    """
+    parameters = inspect.signature(act, eval_str=True).parameters
+    tuples: dict[str, Any] = {
+        name: each.annotation
+        for name, each in parameters.items()
+        if hasattr(each.annotation, "_field_defaults")
+    }
+    if not tuples:
+        return act
+    kept = [each for name, each in parameters.items() if name not in tuples]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(
+            name,
+            keyword,
+            default=kind._field_defaults.get(name, inspect.Parameter.empty),
+            annotation=hint,
+        )
+        for kind in tuples.values()
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    ]
+
+    @wraps(act)
+    def command(**given: Any) -> None:
+        built = {
+            name: kind(**{field: given.pop(field) for field in kind._fields})
+            for name, kind in tuples.items()
+        }
+        act(**built, **given)
+
+    command.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    return command
+
+
+class Group(typer.Typer):
+    """A group whose commands take named tuples; see `with_options`."""
+
+    def command(self, *about: Any, **options: Any) -> Callable[[Act], Act]:
+        """Register the decorated function, which stays as it is."""
+        register = super().command(*about, **options)
+
+        def add(act: Act) -> Act:
+            register(with_options(act))
+            return act
+
+        return add
+
+
+def group(about: str, **options: Any) -> Group:
     """Create a command group with `about` as its help text."""
     # Without rich, whose import takes longer than everything else at startup.
-    return typer.Typer(
+    return Group(
         help=about,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
@@ -137,8 +195,7 @@ ConfigFolder = Annotated[
     ),
 ]
 Servers = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT,…", help="Kafka brokers. Overrides worker.yaml."),
+    str | None, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers. Overrides worker.yaml.")
 ]
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,7 +25,6 @@ from ringfaust.cli.operate import (
     print_table,
     say,
     with_admin,
-    with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.core.model import HELD_STATES, TOTALS
@@ -47,15 +45,9 @@ SPLIT_REMEDY = (
 )
 
 
-class Pausable(StrEnum):
-    """What of a queue can be paused."""
-
-    DISPATCH = "dispatch"
-    PULLING = "pulling"
-
-
 What = Annotated[
-    Pausable, typer.Option(help="dispatch: hand out nothing. pulling: read no new messages.")
+    Literal["dispatch", "pulling"],
+    typer.Option(help="dispatch: hand out nothing. pulling: read no new messages."),
 ]
 
 
@@ -64,13 +56,7 @@ class BadAssignment(RingfaustError):
 
 
 @queue.command("ls")
-@with_options
-def list_queues(
-    *,
-    target: Target,
-    pattern: Pattern = "#",
-    as_json: AsJson = False,
-) -> None:
+def list_queues(*, target: Target, pattern: Pattern = "#", as_json: AsJson = False) -> None:
     """List queues with what they hold.
 
     Example: ringfaust queue ls 'departures.#'
@@ -104,13 +90,7 @@ def _row(summary: QueueSummary) -> list[object]:
 
 
 @queue.command("show")
-@with_options
-def show(
-    *,
-    target: Target,
-    name: QueueName,
-    as_json: AsJson = False,
-) -> None:
+def show(*, target: Target, name: QueueName, as_json: AsJson = False) -> None:
     """Show a queue: what it holds, its counts, settings and consumers.
 
     Example: ringfaust queue show orders
@@ -185,7 +165,6 @@ def _origin(name: str, found: QueueDetails, since: SettingSince | None) -> str:
 
 
 @queue.command("watch")
-@with_options
 def watch(
     *,
     target: Target,
@@ -203,7 +182,6 @@ def watch(
 
 
 @queue.command("set")
-@with_options
 def set_(
     *,
     target: Target,
@@ -238,7 +216,6 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 @queue.command("reset")
-@with_options
 def reset(
     *,
     target: Target,
@@ -286,49 +263,29 @@ def _check_setting(name: str) -> None:
 
 
 @queue.command("pause")
-@with_options
-def pause(
-    *,
-    target: Target,
-    name: QueueName,
-    what: What = Pausable.DISPATCH,
-    yes: Yes = False,
-) -> None:
+def pause(*, target: Target, name: QueueName, what: What = "dispatch", yes: Yes = False) -> None:
     """Stop handing out a queue's messages, or reading new ones.
 
     Example: ringfaust queue pause orders
     """
     approve(target, yes=yes)
-    with_admin(target, lambda admin: admin.pause(name, what.value))
+    with_admin(target, lambda admin: admin.pause(name, what))
     changed(target, f"{name}: {what} is paused")
 
 
 @queue.command("resume")
-@with_options
-def resume(
-    *,
-    target: Target,
-    name: QueueName,
-    what: What = Pausable.DISPATCH,
-    yes: Yes = False,
-) -> None:
+def resume(*, target: Target, name: QueueName, what: What = "dispatch", yes: Yes = False) -> None:
     """Undo `pause`.
 
     Example: ringfaust queue resume orders
     """
     approve(target, yes=yes)
-    with_admin(target, lambda admin: admin.resume(name, what.value))
+    with_admin(target, lambda admin: admin.resume(name, what))
     changed(target, f"{name}: {what} is resumed")
 
 
 @queue.command("purge")
-@with_options
-def purge(
-    *,
-    target: Target,
-    name: QueueName,
-    yes: Yes = False,
-) -> None:
+def purge(*, target: Target, name: QueueName, yes: Yes = False) -> None:
     """Evict all ready messages. They go to the evicted topic.
 
     Example: ringfaust queue purge orders --yes
@@ -344,7 +301,6 @@ def purge(
 
 
 @queue.command("move")
-@with_options
 def move(
     *,
     target: Target,
@@ -378,7 +334,6 @@ def move(
 
 
 @queue.command("create")
-@with_options
 def create(
     *,
     target: Target,
@@ -399,13 +354,7 @@ def create(
 
 
 @queue.command("delete")
-@with_options
-def delete(
-    *,
-    target: Target,
-    name: QueueName,
-    yes: Yes = False,
-) -> None:
+def delete(*, target: Target, name: QueueName, yes: Yes = False) -> None:
     """Delete a queue: evict what is ready, remove what is scheduled.
 
     Example: ringfaust queue delete audit --yes

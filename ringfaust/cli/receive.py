@@ -7,13 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringfaust.cli.operate import (
-    Target,
-    approve,
-    connect_options,
-    print_json_line,
-    say,
-)
+from ringfaust.cli.operate import Target, approve, connect_options, print_json_line, say
 from ringfaust.cli.parts import read_length
 from ringfaust.cli.reach import check_worker, reached, started
 from ringfaust.client import Admin, Message, RingConsumer

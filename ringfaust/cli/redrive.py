@@ -10,13 +10,7 @@ from ringfaust.cli.operate import confirm, print_json, print_table, say
 from ringfaust.cli.parts import where
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import configuration_in_use
-from ringfaust.redrive.plan import (
-    CannotRedrive,
-    RedriveContext,
-    RedrivePlan,
-    RedriveRequest,
-    find,
-)
+from ringfaust.redrive.plan import CannotRedrive, RedriveContext, RedrivePlan, RedriveRequest, find
 from ringfaust.redrive.send import send_messages
 from ringfaust.times import time_text
 

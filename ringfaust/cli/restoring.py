@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ringfaust.cli.operate import Target, Yes, confirm, print_table, say, with_options
+from ringfaust.cli.operate import Target, Yes, confirm, print_table, say
 from ringfaust.errors import RingfaustError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class _Plan(NamedTuple):
     begins: Mapping[tuple[str, int], int]
 
 
-@with_options
 def restore(
     *,
     target: Target,

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfaust.cli.operate import (
-    AsJson,
-    Pattern,
-    Target,
-    beginning_of,
-    print_list,
-    with_admin,
-    with_options,
-)
+from ringfaust.cli.operate import AsJson, Pattern, Target, beginning_of, print_list, with_admin
 from ringfaust.cli.parts import group
 from ringfaust.times import age_text, time_text, wall_ms
 
@@ -26,7 +18,6 @@ scheduled = group("Look at scheduled messages.")
 
 
 @scheduled.command("ls")
-@with_options
 def list_scheduled(
     *,
     target: Target,

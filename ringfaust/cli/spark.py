@@ -8,13 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ringfaust.cli.operate import say, say_text, with_options
-from ringfaust.cli.parts import (
-    ConfigFiles,
-    ErrorReportingGroup,
-    SparkCommand,
-    group,
-)
+from ringfaust.cli.operate import say, say_text
+from ringfaust.cli.parts import ConfigFiles, ErrorReportingGroup, SparkCommand, group
 from ringfaust.spark.options import (
     AuditOptions,
     BackfillOptions,
@@ -32,7 +27,6 @@ spark = group("Run rings and analyses on Spark. Needs the extra ringfaust[spark]
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def ring(*, options: RingOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Run the rings as a Structured Streaming job until Ctrl-C or SIGTERM.
 
@@ -45,7 +39,6 @@ def ring(*, options: RingOptions, files: ConfigFiles, session: SessionOptions) -
 
 
 @spark.command("move-to-worker", cls=SparkCommand)
-@with_options
 def move_to_worker(
     *,
     checkpoint: Annotated[str, location("Checkpoint of a ring job that has stopped.")],
@@ -66,7 +59,6 @@ def move_to_worker(
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def lake(*, options: LakeOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Copy an application's topics into Delta tables.
 
@@ -81,7 +73,6 @@ def lake(*, options: LakeOptions, files: ConfigFiles, session: SessionOptions) -
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def maintain(*, options: MaintainOptions, session: SessionOptions) -> None:
     """Cluster the past days of a lake's tables, delete old days, and vacuum.
 
@@ -96,7 +87,6 @@ def maintain(*, options: MaintainOptions, session: SessionOptions) -> None:
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def audit(*, files: ConfigFiles, options: AuditOptions, session: SessionOptions) -> None:
     """Prove that every record has exactly one outcome or is still held.
 
@@ -111,7 +101,6 @@ def audit(*, files: ConfigFiles, options: AuditOptions, session: SessionOptions)
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def backfill(*, options: BackfillOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Write rows from Parquet, Delta, JSON or CSV to a topic, each exactly once.
 
@@ -124,7 +113,6 @@ def backfill(*, options: BackfillOptions, files: ConfigFiles, session: SessionOp
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def redrive(*, options: RedriveOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Send dead or evicted messages from the lake again, each exactly once.
 
@@ -137,7 +125,6 @@ def redrive(*, options: RedriveOptions, files: ConfigFiles, session: SessionOpti
 
 
 @spark.command(cls=SparkCommand)
-@with_options
 def rewind(*, options: RewindOptions, files: ConfigFiles, session: SessionOptions) -> None:
     """Show what a ring held, what changed, or what another ring size would have evicted.
 

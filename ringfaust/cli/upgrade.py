@@ -21,7 +21,6 @@ from ringfaust.cli.operate import (
     print_table,
     say,
     with_application,
-    with_options,
 )
 from ringfaust.cli.parts import group
 from ringfaust.cli.worker import partitions_text, ranges
@@ -94,7 +93,6 @@ class FinishedUpgrade:
 
 
 @upgrade.command()
-@with_options
 def status(*, target: Target, as_json: AsJson = False) -> None:
     """Show the versions that run. Exit status: 0 all is done, 1 not finished, 2 an error.
 
@@ -111,7 +109,6 @@ def status(*, target: Target, as_json: AsJson = False) -> None:
 
 
 @upgrade.command()
-@with_options
 def finish(
     *,
     target: Target,

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ringfaust.cli.operate import (
-    AsJson,
-    Target,
-    print_json,
-    print_table,
-    say,
-    with_options,
-    with_status,
-)
+from ringfaust.cli.operate import AsJson, Target, print_json, print_table, say, with_status
 from ringfaust.cli.parts import ConfigFolder, Servers, group
 from ringfaust.times import age_text, wall_ms
 
@@ -26,27 +17,13 @@ if TYPE_CHECKING:
     from ringfaust.client import WorkerStatus
 
 MOST_PROCESSES = 64
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 worker = group(
     "Run a worker, or list the workers of an application.\n\n"
     "Example: ringfaust worker --config config",
     no_args_is_help=False,
 )
-
-
-class LogLevel(StrEnum):
-    """How much a worker logs."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a worker writes the lines of its log."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @worker.callback(invoke_without_command=True)
@@ -66,8 +43,7 @@ def run_worker(
         LogFormat | None, typer.Option(help="How to write the log. Overrides worker.yaml.")
     ] = None,
     processes: Annotated[
-        int,
-        typer.Option(min=1, max=MOST_PROCESSES, help="How many workers, with one log."),
+        int, typer.Option(min=1, max=MOST_PROCESSES, help="How many workers, with one log.")
     ] = 1,
     supervised: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -85,9 +61,8 @@ def run_worker(
 
     place = find_place(folder, bootstrap_servers)
     worker_config, queues_config = place.load(
-        data_dir=data_dir,
-        log_level=log_level and log_level.value, log_format=log_format and log_format.value,
-    )  # fmt: skip
+        data_dir=data_dir, log_level=log_level, log_format=log_format
+    )
     attach = None
     if worker_config.web.enabled and supervised is None:
         from ringfaust.cli.console import worker_pages  # noqa: PLC0415 - slow to import
@@ -112,7 +87,6 @@ def _given(
 
 
 @worker.command("ls")
-@with_options
 def list_workers(*, target: Target, as_json: AsJson = False) -> None:
     """List workers: whether they are ready, their partitions and how far they lag.
 

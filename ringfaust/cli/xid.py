@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ringfaust.cli.operate import (
-    AsJson,
-    Target,
-    Yes,
-    changed,
-    confirm,
-    print_list,
-    with_admin,
-    with_options,
-)
+from ringfaust.cli.operate import AsJson, Target, Yes, changed, confirm, print_list, with_admin
 from ringfaust.cli.parts import group
 from ringfaust.times import time_text
 
@@ -25,12 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="XID", help="Name of the transactio
 
 
 @xid.command("ls")
-@with_options
-def list_xids(
-    *,
-    target: Target,
-    as_json: AsJson = False,
-) -> None:
+def list_xids(*, target: Target, as_json: AsJson = False) -> None:
     """List undecided distributed transactions.
 
     Example: ringfaust xid ls
@@ -47,13 +33,7 @@ def list_xids(
 
 
 @xid.command("commit")
-@with_options
-def commit(
-    *,
-    target: Target,
-    name: Name,
-    yes: Yes = False,
-) -> None:
+def commit(*, target: Target, name: Name, yes: Yes = False) -> None:
     """Commit a prepared transaction that its coordinator has left behind.
 
     Example: ringfaust xid commit transfer-7 --yes
@@ -64,13 +44,7 @@ def commit(
 
 
 @xid.command("rollback")
-@with_options
-def rollback(
-    *,
-    target: Target,
-    name: Name,
-    yes: Yes = False,
-) -> None:
+def rollback(*, target: Target, name: Name, yes: Yes = False) -> None:
     """Roll back a transaction: its sends are dropped, and what it acked returns.
 
     Example: ringfaust xid rollback transfer-8 --yes

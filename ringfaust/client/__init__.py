@@ -21,12 +21,7 @@ from ringfaust.client.options import AckMode
 from ringfaust.client.producer import RingProducer
 from ringfaust.client.session import Session
 from ringfaust.client.status import StatusReader
-from ringfaust.client.status_rows import (
-    QueueRates,
-    QueueStatus,
-    StoppedPartition,
-    WorkerStatus,
-)
+from ringfaust.client.status_rows import QueueRates, QueueStatus, StoppedPartition, WorkerStatus
 from ringfaust.client.two_phase import TwoPhase
 from ringfaust.protocol.lifecycle import Counts as QueueCounts
 

@@ -132,18 +132,14 @@ class Attachment:
             raise
         self._heartbeats = asyncio.create_task(self._run_heartbeats())
 
-    async def close(self, *, detach: bool = True) -> None:
-        """Stop the heartbeats and detach. A call that waits in `next` raises `Closed`.
-
-        Args:
-            detach: False leaves the consumer attached until its timeout.
-        """
+    async def close(self) -> None:
+        """Stop the heartbeats and detach. A call that waits in `next` raises `Closed`."""
         heartbeats, self._heartbeats = self._heartbeats, None
         try:
             if heartbeats is not None:
                 heartbeats.cancel()
                 await asyncio.wait([heartbeats])
-                if detach and self.is_whole:
+                if self.is_whole:
                     await self._detach()
         finally:
             await self._stop_reading()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from threading import Thread
 from types import TracebackType
@@ -77,13 +77,33 @@ class EventLoopThread:
 
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[SyncResource, P], T]:
-    """The method of a `SyncResource` that waits for a method of what it wraps."""
+) -> Callable[Concatenate[Any, P], T]:
+    """The method that waits for a method of `_inner`, which runs in `_loop`."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._loop.run(method(self._inner, *args, **kwargs))
         return result
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[A, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """The method that iterates over what a method of `_inner` yields."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        found = method(self._inner, *args, **kwargs)
+
+        async def step() -> list[T]:
+            async for each in found:
+                return [each]
+            return []
+
+        while one := self._loop.run(step()):
+            yield from one
 
     return call
 

@@ -11,13 +11,7 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.client.brokers import Writer, stop
 from ringfaust.client.connection import Connection, encode
-from ringfaust.client.errors import (
-    BadArgument,
-    ClientError,
-    NoAnswer,
-    OutcomeUnknown,
-    Refused,
-)
+from ringfaust.client.errors import BadArgument, ClientError, NoAnswer, OutcomeUnknown, Refused
 from ringfaust.client.inspected import QueueSummary, SettingSince
 from ringfaust.protocol.document_checks import document_faults
 from ringfaust.protocol.lifecycle import HELD_STATES

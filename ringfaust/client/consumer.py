@@ -6,18 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
 
 from aiokafka.errors import KafkaError
 
 from ringfaust.client.attachment import Attachment
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
-from ringfaust.client.connection import (
-    Connection,
-    encode,
-    new_name,
-    refuse_unknown,
-)
+from ringfaust.client.connection import Connection, encode, new_name, refuse_unknown
 from ringfaust.client.errors import (
     BadArgument,
     ClientError,
@@ -34,26 +29,13 @@ from ringfaust.client.resource import AsyncResource
 from ringfaust.client.settling import QueuedAck, SettleQueue
 from ringfaust.spans import open_spans
 
+if TYPE_CHECKING:
+    from ringfaust.client.session import Session
+
 log = logging.getLogger(__name__)
 
 DUPS_OK_BATCH = 10
 """How many acks in mode `dups_ok` are written together (R16)."""
-
-
-class SettleBuffer(Protocol):
-    """What a consumer needs of its session, which buffers settles until the commit."""
-
-    name: str
-    connection: Connection
-
-    def defer(self, consumer: RingConsumer, settle: Mapping[str, Any]) -> None:
-        """Buffer a settle of this consumer."""
-
-    def consumers_beside(self, consumer: RingConsumer) -> list[RingConsumer]:
-        """Return the session's consumers in this one's partition, including itself."""
-
-    def leave(self, consumer: RingConsumer) -> None:
-        """Go on without this consumer, which is closed."""
 
 
 class DispatchSnapshot(NamedTuple):
@@ -97,7 +79,7 @@ class RingConsumer(AsyncResource):
         self,
         queue: str = "",
         *,
-        session: SettleBuffer | None = None,
+        session: Session | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         refuse_unknown(options, ConsumerOptions)

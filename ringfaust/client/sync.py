@@ -7,19 +7,17 @@ the same name in `ringfaust.client` raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Unpack
 
-from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking
+from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking, iterating
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.consumer import RingConsumer as AsyncConsumer
-from ringfaust.client.errors import Refused
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
-from ringfaust.client.owner import OWNER
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
@@ -33,53 +31,22 @@ __all__ = ["Admin", "Message", "RingConsumer", "RingProducer", "Session", "TwoPh
 class Message(Received):
     """A received message; see `ringfaust.client.Message`."""
 
-    __slots__ = ("inner", "run")
+    __slots__ = ("_inner", "_loop")
 
-    def __init__(
-        self, inner: AsyncMessage, run: Callable[[Coroutine[Any, Any, None]], None]
-    ) -> None:
-        """Wrap a message.
-
-        Args:
-            inner: the asyncio client's message.
-            run: runs a coroutine in the consumer's thread.
-        """
+    def __init__(self, inner: AsyncMessage, loop: EventLoopThread) -> None:
+        """`inner`: the asyncio client's message. `loop`: the consumer's."""
         super().__init__(inner._record, inner._named)  # noqa: SLF001
-        self.inner = inner
-        self.run = run
+        self._inner = inner
+        self._loop = loop
 
     @property
     def body(self) -> Any:
         """The value as the consumer's `deserializer` reads it; None if there is no value."""
-        return self.inner.body
+        return self._inner.body
 
-    def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
-        """Ack the message (R16).
-
-        Args:
-            confirm: wait until a worker has executed it.
-            xid: the distributed transaction to which the ack belongs (R81).
-            owner: who began that transaction.
-        """
-        self.run(self.inner.ack(confirm=confirm, xid=xid, owner=owner))
-
-    def release(self, *, delay_ms: int | None = None, confirm: bool = False) -> None:
-        """Return the message to its queue (R23).
-
-        Args:
-            delay_ms: time until it is delivered again; None for the queue's redelivery delay (R40).
-            confirm: wait until a worker has executed it.
-        """
-        self.run(self.inner.release(delay_ms=delay_ms, confirm=confirm))
-
-    def reject(self, text: str = "", *, confirm: bool = False) -> None:
-        """Move the message to the dead topic (R41).
-
-        Args:
-            text: the reason, of up to 2,000 characters.
-            confirm: wait until a worker has executed it.
-        """
-        self.run(self.inner.reject(text, confirm=confirm))
+    ack = blocking(AsyncMessage.ack)
+    release = blocking(AsyncMessage.release)
+    reject = blocking(AsyncMessage.reject)
 
 
 class RingConsumer(SyncResource):
@@ -121,7 +88,7 @@ class RingConsumer(SyncResource):
         found = self._loop.run(self._inner.receive(timeout_ms))
         if found is None:
             return None
-        return Message(found, self._loop.run)
+        return Message(found, self._loop)
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages; waits for each without a limit."""
@@ -147,6 +114,7 @@ class RingProducer(SyncResource):
         self._inner: AsyncProducer = AsyncProducer(**options)
 
     send = blocking(AsyncProducer.send)
+    refusals = iterating(AsyncProducer.refusals)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -154,16 +122,6 @@ class RingProducer(SyncResource):
         with self._inner.collecting() as sent:  # in this thread, whose context its calls inherit
             yield
         self._loop.run(self._inner.write_together(sent))
-
-    def refusals(self) -> Iterator[Refused]:
-        """Yield the refusals of this producer's messages as they happen (R62)."""
-        refusals = self._inner.refusals()
-
-        async def step() -> Refused | None:
-            return await anext(refusals, None)
-
-        while (refused := self._loop.run(step())) is not None:
-            yield refused
 
 
 class Session(SyncResource):

@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Unpack
 
 from ringfaust.client.admin import Admin as AsyncAdmin
-from ringfaust.client.blocking import SyncResource, blocking
+from ringfaust.client.blocking import SyncResource, blocking, iterating
 from ringfaust.client.connection import ConnectOptions
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _iterating(
-    method: Callable[Concatenate[AsyncAdmin, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Admin, P], Iterator[T]]:
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        found = method(self._inner, *args, **kwargs)
-
-        async def step() -> list[T]:
-            async for each in found:
-                return [each]
-            return []
-
-        while one := self._loop.run(step()):
-            yield from one
-
-    return call
 
 
 class Admin(SyncResource):
@@ -49,7 +26,7 @@ class Admin(SyncResource):
     queues = blocking(AsyncAdmin.queues)
     queue = blocking(AsyncAdmin.queue)
     homes = blocking(AsyncAdmin.homes)
-    browse = _iterating(AsyncAdmin.browse)
+    browse = iterating(AsyncAdmin.browse)
     browse_page = blocking(AsyncAdmin.browse_page)
     message = blocking(AsyncAdmin.message)
     xids = blocking(AsyncAdmin.xids)
@@ -68,7 +45,7 @@ class Admin(SyncResource):
     purge = blocking(AsyncAdmin.purge)
     remove = blocking(AsyncAdmin.remove)
     move = blocking(AsyncAdmin.move)
-    move_oldest = _iterating(AsyncAdmin.move_oldest)
+    move_oldest = iterating(AsyncAdmin.move_oldest)
     deliver_now = blocking(AsyncAdmin.deliver_now)
     cancel_scheduled = blocking(AsyncAdmin.cancel_scheduled)
     close_consumer = blocking(AsyncAdmin.close_consumer)

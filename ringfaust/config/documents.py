@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 import ringfaust
@@ -49,6 +49,17 @@ def refuse_all(refusals: Iterable[PydanticCustomError]) -> None:
     details = [InitErrorDetails(type=each, input=None) for each in refusals]
     if details:
         raise ValidationError.from_exception_data("value", details)
+
+
+def without(fault_of: Callable[[str], str]) -> AfterValidator:
+    """A validator that refuses text in which `fault_of` finds a fault."""
+
+    def check(text: str) -> str:
+        if fault := fault_of(text):
+            raise refuse(fault)
+        return text
+
+    return AfterValidator(check)
 
 
 class Fault(NamedTuple):

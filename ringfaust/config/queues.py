@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
+from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown, without
 from ringfaust.config.routes import RouteConfig
 from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog, catalog_of
@@ -28,18 +28,6 @@ from ringfaust.core.settings import (
 from ringfaust.errors import BadSelector, BadSetting, suggestion
 from ringfaust.protocol.document_checks import faults_among, name_fault, subscription_fault
 from ringfaust.protocol.routes import Route
-
-
-def _pattern(name: str) -> str:
-    if fault := name_fault(name):
-        raise refuse(fault)
-    return name
-
-
-def _subscription(name: str) -> str:
-    if fault := subscription_fault(name):
-        raise refuse(fault)
-    return name
 
 
 def _queue_fields(given: dict[str, object]) -> dict[str, object]:
@@ -81,7 +69,7 @@ def _fields_schema() -> dict[str, Any]:
 
 
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_Pattern = Annotated[str, AfterValidator(_pattern)]
+_Pattern = Annotated[str, without(name_fault)]
 _Fields = Annotated[
     dict[str, object],
     BeforeValidator(_null_is_empty),
@@ -93,7 +81,7 @@ _Table = Annotated[
     _FieldsByPattern,
     BeforeValidator(_null_is_empty, json_schema_input_type=_FieldsByPattern | None),
 ]
-_FieldsBySubscription = dict[Annotated[str, AfterValidator(_subscription)], _Fields]
+_FieldsBySubscription = dict[Annotated[str, without(subscription_fault)], _Fields]
 _Subscriptions = Annotated[
     _FieldsBySubscription,
     BeforeValidator(_null_is_empty, json_schema_input_type=_FieldsBySubscription | None),

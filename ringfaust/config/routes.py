@@ -8,36 +8,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, field_validator
-
-from ringfaust.config.documents import ConfigModel, refuse
+from ringfaust.config.documents import ConfigModel, without
 from ringfaust.protocol.route_changes import needs_hop
 from ringfaust.protocol.route_checks import CheckedRoute, template_fault, topic_fault
 from ringfaust.protocol.routes import RouteTemplate
 
 
-def _topic_name(name: str) -> str:
-    if fault := topic_fault(name):
-        raise refuse(fault)
-    return name
-
-
 class RouteConfig(ConfigModel):
     """One of `routes`: which queue the records of a producer's topic go to."""
 
-    topic: Annotated[str, AfterValidator(_topic_name)]
+    topic: Annotated[str, without(topic_fault)]
     """Name of a producer's topic. Each topic has one route."""
-    queue: str
+    queue: Annotated[str, without(template_fault)]
     """Template of the queue's name: text, `{topic}`, `{key}`, `{header:NAME}`."""
     hop: Literal["auto", "always", "never"] = "auto"
     """Whether records first go through the hop topic, which is partitioned by queue."""
-
-    @field_validator("queue")
-    @classmethod
-    def _template(cls, template: str) -> str:
-        if fault := template_fault(template):
-            raise refuse(fault)
-        return template
 
     def needs_hop(self, partitions: int) -> bool:
         """Return whether the topic's own partitioning would split a queue over partitions.

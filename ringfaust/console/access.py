@@ -18,7 +18,6 @@ from typing import Literal
 
 from aiohttp import web
 
-from ringfaust.console.rendering import PREFIX
 from ringfaust.errors import RingfaustError
 
 COOKIE = "ringfaust-console"
@@ -180,27 +179,6 @@ class Sessions:
         if session is None or session.ends_s < time.monotonic():
             return None
         return session
-
-
-def set_cookie(
-    request: web.Request,
-    response: web.StreamResponse,
-    name: str,
-    value: str,
-    max_age_s: int,
-    *,
-    public_url: str,
-    samesite: Literal["Strict", "Lax"] = "Strict",
-) -> None:
-    """Give a browser a cookie, which scripts cannot read, for pages of the console only.
-
-    Where the browser itself uses TLS, it never sends it without.
-    """
-    origin = request.headers.get("Origin") or public_url
-    response.set_cookie(
-        name, value, max_age=max_age_s, path=PREFIX, httponly=True, samesite=samesite,
-        secure=request.secure or origin.startswith("https:"),
-    )  # fmt: skip
 
 
 def is_loopback(bind: str) -> bool:

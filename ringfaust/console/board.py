@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ringfaust.client.status_rows import (
-    QueueRates,
-    QueueStatus,
-    StoppedPartition,
-    WorkerStatus,
-)
+from ringfaust.client.status_rows import QueueRates, QueueStatus, StoppedPartition, WorkerStatus
 from ringfaust.console.history import History
 from ringfaust.console.points import POINTS, STEP_MS, WORKER_SILENT_MS, Point
 from ringfaust.core.model import COUNTS, Counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -125,6 +125,26 @@ def one_of(request: web.Request, name: str, *names: str) -> str:
 def local(back: str) -> str:
     """Where to go next: only to a page of this console."""
     return back if back.startswith(f"{PREFIX}/") else f"{PREFIX}/"
+
+
+def set_cookie(
+    request: web.Request,
+    response: web.StreamResponse,
+    name: str,
+    value: str,
+    max_age_s: int,
+    *,
+    samesite: Literal["Strict", "Lax"] = "Strict",
+) -> None:
+    """Give a browser a cookie, which scripts cannot read, for pages of the console only.
+
+    Where the browser itself uses TLS, it never sends it without.
+    """
+    origin = request.headers.get("Origin") or request.config_dict[CONSOLE].options.public_url
+    response.set_cookie(
+        name, value, max_age=max_age_s, path=PREFIX, httponly=True, samesite=samesite,
+        secure=request.secure or origin.startswith("https:"),
+    )  # fmt: skip
 
 
 def is_fragment(request: web.Request) -> bool:

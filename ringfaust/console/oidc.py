@@ -22,8 +22,8 @@ from yarl import URL
 
 from ringfaust.config.documents import ConfigError, Fault
 from ringfaust.config.oidc import OidcConfig, http_url
-from ringfaust.console.access import COOKIE, SESSION_S, Role, set_cookie
-from ringfaust.console.context import CONSOLE, SESSION, asked, local, page
+from ringfaust.console.access import COOKIE, SESSION_S, Role
+from ringfaust.console.context import CONSOLE, SESSION, asked, local, page, set_cookie
 from ringfaust.console.rendering import PREFIX
 from ringfaust.errors import RingfaustError
 from ringfaust.visible import visible
@@ -201,15 +201,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
         return _failed(request, str(error))
     # The provider's page sends the browser back, which is a request from another site: Lax.
     kept = ".".join([*begun[:3], quote(begun.back, safe="")])
-    set_cookie(
-        request,
-        response,
-        LOGIN_COOKIE,
-        kept,
-        _LOGIN_S,
-        public_url=_public_url(request),
-        samesite="Lax",
-    )
+    set_cookie(request, response, LOGIN_COOKIE, kept, _LOGIN_S, samesite="Lax")
     raise response
 
 
@@ -234,17 +226,13 @@ async def finish(request: web.Request) -> web.StreamResponse:
     # cookie, which is Strict. A page that moves on is the console's own.
     response = page(request, "logged_in.jinja", back=begun.back, user=user)
     response.headers["Refresh"] = f"0; url={URL(begun.back)}"
-    set_cookie(request, response, COOKIE, session.id, SESSION_S, public_url=_public_url(request))
+    set_cookie(request, response, COOKIE, session.id, SESSION_S)
     response.del_cookie(LOGIN_COOKIE, path=PREFIX)
     return response
 
 
 def _provider(request: web.Request) -> Provider:
     return request.config_dict[PROVIDER]
-
-
-def _public_url(request: web.Request) -> str:
-    return request.config_dict[CONSOLE].options.public_url
 
 
 def _begun(request: web.Request) -> Begun | None:

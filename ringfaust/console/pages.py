@@ -8,13 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from ringfaust.client.trace import pending_in
-from ringfaust.console.access import (
-    COOKIE,
-    SESSION_S,
-    TooManyWrong,
-    address_of,
-    set_cookie,
-)
+from ringfaust.console.access import COOKIE, SESSION_S, TooManyWrong, address_of
 from ringfaust.console.board import FILTERS, SORTS, Look
 from ringfaust.console.context import (
     CONSOLE,
@@ -25,6 +19,7 @@ from ringfaust.console.context import (
     one_of,
     page,
     required,
+    set_cookie,
     whole,
 )
 from ringfaust.console.rendering import PREFIX
@@ -152,8 +147,7 @@ async def login(request: web.Request) -> web.StreamResponse:
         return page(request, "login.jinja", status=403, back=back, wrong=wrong)
     session = console.sessions.open(role)
     response = web.HTTPSeeOther(back)
-    public_url = console.options.public_url
-    set_cookie(request, response, COOKIE, session.id, SESSION_S, public_url=public_url)
+    set_cookie(request, response, COOKIE, session.id, SESSION_S)
     raise response
 
 

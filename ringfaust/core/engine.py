@@ -78,16 +78,7 @@ _CHECKS: Final[dict[type, Callable[[Work, Any], list[Stage]]]] = {
 
 _WAITING: Final[dict[str, Callable[..., c.Command]]] = {
     each.__name__: each
-    for each in (
-        c.Ack,
-        c.AckMany,
-        c.Credit,
-        c.Detach,
-        c.Heartbeat,
-        c.Recover,
-        c.Reject,
-        c.Release,
-    )
+    for each in (c.Ack, c.AckMany, c.Credit, c.Detach, c.Heartbeat, c.Recover, c.Reject, c.Release)
 }
 """The commands that may wait for their turn, by the names of their types."""
 

@@ -43,13 +43,11 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
     drop_variables()
     console = open_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    state = DemoState(
-        f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 arrive"
-    )
-    dashboard = Dashboard(console, state)
+    title = f"the last {RING_SIZE} departures of each carrier, as the flights of 2013 arrive"
+    dashboard = Dashboard(console, DemoState(title))
     try:
         with ThreadPoolExecutor(1) as pool:
-            result = _play(bootstrap_servers, pool.submit(read_flights, limit), state, dashboard)
+            result = _play(bootstrap_servers, pool.submit(read_flights, limit), dashboard)
     except KeyboardInterrupt:
         what = "worker and temporary data" if bootstrap_servers else "worker, broker and all data"
         console.print(f"stopped; {what} are removed")
@@ -58,10 +56,7 @@ def run(bootstrap_servers: str | None, limit: int | None = None) -> int:
 
 
 def _play(
-    servers: str | None,
-    flights: Future[list[ProducerRecord]],
-    state: DemoState,
-    dashboard: Dashboard,
+    servers: str | None, flights: Future[list[ProducerRecord]], dashboard: Dashboard
 ) -> DemoResult:
     with (
         tempfile.TemporaryDirectory(prefix="ringfaust-demo-") as folder,
@@ -70,7 +65,7 @@ def _play(
         # On the user's brokers the topics get unused names.
         application = f"flights-demo-{secrets.token_hex(3)}" if servers else "flights-demo"
         write_config(Path(folder), application, address, f"{application}.flights")
-        play = FlightsRun(Path(folder), flights, state, dashboard)
+        play = FlightsRun(Path(folder), flights, dashboard)
         return asyncio.run(play.run(given_brokers=servers is not None))
 
 

@@ -94,10 +94,7 @@ def _call(carrier: str, text: str, **times: int) -> ProducerRecord:
 
 
 async def replay(
-    producer: AIOKafkaProducer,
-    topic: str,
-    partitions: int,
-    records: Sequence[ProducerRecord],
+    producer: AIOKafkaProducer, topic: str, partitions: int, records: Sequence[ProducerRecord]
 ) -> None:
     """Send the records at full speed, each to the partition of its key.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ _POLL_SECONDS = 0.25
 _COUNTS_SECONDS = 0.5
 _STUCK_SECONDS = 60.0
 _MOST_LISTED = 10_000
-BATCH_BYTES = 400_000
+_BATCH_BYTES = 400_000
 
 
 class Stuck(RingfaustError):
@@ -69,30 +70,58 @@ def write_config(folder: Path, application: str, servers: str, topic: str) -> No
     (folder / "worker.yaml").write_text(yaml.safe_dump(worker), "utf-8")
 
 
+@asynccontextmanager
+async def running_worker(
+    folder: Path, log: Path, dashboard: Dashboard
+) -> AsyncIterator[tuple[StartTask, AIOKafkaProducer, ControlClient]]:
+    """Run a worker for the block, and show how far it is; all tasks end with the block.
+
+    Args:
+        folder: has the configuration; the topics exist.
+        log: file for the worker's log.
+        dashboard: shows the state, which the evicted records are counted in.
+
+    Raises:
+        WorkerFailed: the worker has ended.
+        KafkaError: the brokers stopped answering.
+    """
+    config, _ = load(folder)
+    servers, application = config.bootstrap_servers, config.application
+    producer = AIOKafkaProducer(
+        bootstrap_servers=servers, enable_idempotence=True, max_batch_size=_BATCH_BYTES
+    )
+    worker = WorkerProcess(folder, log)
+    worker.start()
+    try:
+        async with producer, task_scope() as start:
+            control = ControlClient(servers, application, producer)
+            reader = EvictedReader(servers, application)
+            dashboard.state.evicted = reader.by_queue
+            for work in (watch_worker(worker), dashboard.show(), control.read(), reader.read()):
+                start(work)
+            yield start, producer, control
+    finally:
+        worker.stop()
+
+
 class FlightsRun:
     """One run of the demo on running brokers.
 
     Args:
         folder: has the configuration, and gets all temporary files.
         flights: the flights, which may still be loading.
-        state: is updated as the demo proceeds.
-        dashboard: shows the state.
+        dashboard: shows the state, which is updated as the demo proceeds.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        flights: Future[list[ProducerRecord]],
-        state: DemoState,
-        dashboard: Dashboard,
+        self, folder: Path, flights: Future[list[ProducerRecord]], dashboard: Dashboard
     ) -> None:
         self._folder = folder
         self._flights = flights
         self._config, self._queues = load(folder)
         self._topic = self._queues.routes[0].topic
-        self._state = state
+        self._state = dashboard.state
         self._dashboard = dashboard
-        self._client = {"bootstrap_servers": self._config.bootstrap_servers}
 
     async def run(self, *, given_brokers: bool) -> DemoResult:
         """Run the demo from the creation of the topics to the proof.
@@ -106,29 +135,15 @@ class FlightsRun:
         """
         self._dashboard.say("creating topics and starting a worker")
         await create_topics(self._config, self._queues)
-        producer = AIOKafkaProducer(
-            **self._client, enable_idempotence=True, max_batch_size=BATCH_BYTES
-        )
-        worker = WorkerProcess(self._folder, self._folder / "worker.log")
-        worker.start()
-        try:
-            async with producer, task_scope() as start:
-                start(watch_worker(worker))
-                start(self._dashboard.show())
-                return await self._run_steps(start, producer, given_brokers)
-        finally:
-            worker.stop()
+        log = self._folder / "worker.log"
+        async with running_worker(self._folder, log, self._dashboard) as (start, producer, control):
+            return await self._run_steps(start, producer, control, given_brokers)
 
     async def _run_steps(
-        self, start: StartTask, producer: AIOKafkaProducer, given_brokers: bool
-    ) -> DemoResult:
-        servers, application = self._config.bootstrap_servers, self._config.application
-        control = ControlClient(servers, application, producer)
-        reader = EvictedReader(servers, application)
-        self._state.evicted = reader.by_queue
-        start(control.read())
-        start(reader.read())
-        say = self._dashboard.say
+        self, start: StartTask, producer: AIOKafkaProducer, control: ControlClient,
+        given_brokers: bool,
+    ) -> DemoResult:  # fmt: skip
+        read, say = self._state.evicted, self._dashboard.say
         consumers = [
             DemoConsumer(control, "departures.UA", say),
             MixedConsumer(control, "departures.B6", say),
@@ -145,18 +160,18 @@ class FlightsRun:
         evicted = sum(row.counts.evicted for row in proof.accounts.values())
 
         async def all_read() -> bool:
-            return reader.by_queue.total() >= evicted
+            return read.total() >= evicted
 
         what = f"the plain Kafka consumer has read {evicted:,} evicted records"
-        await until(what, all_read, reader.by_queue.total)
+        await until(what, all_read, read.total)
         return DemoResult(
             proof=proof,
             flights=len(flights),
             extras=len(extras),
             held=held,
-            evicted=reader.by_queue,
-            application=application,
-            servers=servers,
+            evicted=read,
+            application=self._config.application,
+            servers=self._config.bootstrap_servers,
             given_brokers=given_brokers,
         )
 

@@ -62,11 +62,7 @@ class RingResponse(Response):
     """
 
     def __init__(
-        self,
-        body: Any,
-        *,
-        correlation_id: str | None = None,
-        **options: Unpack[SendOptions],
+        self, body: Any, *, correlation_id: str | None = None, **options: Unpack[SendOptions]
     ) -> None:
         headers = dict(options.get("headers", {}))
         super().__init__(body, headers=headers, correlation_id=correlation_id)

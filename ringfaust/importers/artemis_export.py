@@ -17,9 +17,8 @@ from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
 
 from ringfaust.importers.imported import CannotImport
-from ringfaust.importers.xml_file import XmlParser
+from ringfaust.importers.xml_file import parse
 
-_CHUNK = 1 << 16
 _DEPTH = 10
 _NAMES = 100_000
 """Most queues in one file."""
@@ -68,13 +67,9 @@ class ArtemisExport:
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the messages."""
-        parser = XmlParser(self._path, self._handler)
-        with self._path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                parser.feed(chunk)
-                while self._handler.done:
-                    yield self._handler.done.popleft()
-        parser.close()
+        for _ in parse(self._path, self._handler):
+            while self._handler.done:
+                yield self._handler.done.popleft()
         if not self._handler.is_export:
             raise CannotImport(self._path, 1, "is empty")
 

@@ -11,25 +11,20 @@ from ringfaust.importers.artemis_values import note_unknown, placeholder, switch
 from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, first_value
 from ringfaust.importers.xml_file import Element
 
-_NO_EQUIVALENT = {
-    "user": "Kafka's ACLs say who may do what",
-    "purge-on-no-consumers": "messages stay when the last consumer leaves",
-    "group-rebalance": "a group stays with its consumer until that consumer detaches",
-    "group-rebalance-pause-dispatch": "a group stays with its consumer",
-    "group-buckets": "groups are not hashed; max_groups bounds what is remembered",
-    "group-first-key": "a delivery does not say that it is the first of its group",
-    "last-value": "a ring of one for each key keeps last values: a route with {key}",
-    "last-value-key": "a ring of one for each key keeps last values: a route with {key}",
-    "non-destructive": "a message leaves its queue when it is acked",
-    "consumers-before-dispatch": "pause the queue until its consumers are there",
-    "delay-before-dispatch": "pause the queue until its consumers are there",
-    "enabled": "pause the queue: `ringfaust queue pause`",
+_OTHERS = {
+    "user": (None, "Kafka's ACLs say who may do what"),
+    "purge-on-no-consumers": ("false", "messages stay when the last consumer leaves"),
+    "group-rebalance": ("false", "a group stays with its consumer until that consumer detaches"),
+    "group-rebalance-pause-dispatch": ("false", "a group stays with its consumer"),
+    "group-buckets": ("-1", "groups are not hashed; max_groups bounds what is remembered"),
+    "group-first-key": (None, "a delivery does not say that it is the first of its group"),
+    "last-value": ("false", "a ring of one for each key keeps last values: a route with {key}"),
+    "last-value-key": (None, "a ring of one for each key keeps last values: a route with {key}"),
+    "non-destructive": ("false", "a message leaves its queue when it is acked"),
+    "consumers-before-dispatch": ("0", "pause the queue until its consumers are there"),
+    "delay-before-dispatch": ("-1", "pause the queue until its consumers are there"),
+    "enabled": ("true", "pause the queue: `ringfaust queue pause`"),
 }
-_OFF = {
-    "purge-on-no-consumers": "false", "group-rebalance": "false", "group-buckets": "-1",
-    "group-rebalance-pause-dispatch": "false", "last-value": "false", "non-destructive": "false",
-    "consumers-before-dispatch": "0", "delay-before-dispatch": "-1", "enabled": "true",
-}  # fmt: skip
 
 
 def read_addresses(section: Element, imported: Imported) -> None:
@@ -180,11 +175,10 @@ def _queue_field(
     elif key == "durable" and not switch(imported, line, key, text):
         why = "the queue and its persistent messages survive a restart"
         imported.note(Verdict.CHANGED, line, about, why)
-    elif key in ("exclusive", "durable") or _OFF.get(key) == text.lower():
+    elif key in ("exclusive", "durable"):
         imported.note(Verdict.TAKEN, line, about, "nothing to do")
     else:
-        why = _NO_EQUIVALENT.get(key, "not a setting that is known here")
-        imported.note(Verdict.NONE, line, about, why)
+        imported.note_other(_OTHERS, key, text, line, about)
 
 
 def read_filter(owner: str, element: Element, fields: Fields, imported: Imported) -> None:

@@ -143,13 +143,7 @@ def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> I
 
 
 def _permit(
-    permission: Element,
-    match: str,
-    topics: list[str],
-    *,
-    kind: str,
-    role: str,
-    imported: Imported,
+    permission: Element, match: str, topics: list[str], *, kind: str, role: str, imported: Imported
 ) -> None:
     about = f"security-setting {match}, {kind} for role {role}"
     line = permission.line

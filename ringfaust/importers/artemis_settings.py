@@ -29,83 +29,77 @@ _SLOW = "a slow consumer holds at most its credit; a silent one is detached (con
 _TTL = "the producer sets ringfaust-ttl-ms or ringfaust-expires-at-ms"
 _WAIT = "pause the queue until its consumers are there: `ringfaust queue pause`"
 
-NO_EQUIVALENT = {
-    "auto-create-dead-letter-resources": _DEAD,
-    "dead-letter-queue-prefix": _DEAD,
-    "dead-letter-queue-suffix": _DEAD,
-    "auto-create-expiry-resources": _DEAD,
-    "expiry-queue-prefix": _DEAD,
-    "expiry-queue-suffix": _DEAD,
-    "no-expiry": _TTL,
-    "expiry-delay": _TTL,
-    "min-expiry-delay": _TTL,
-    "max-expiry-delay": _TTL,
-    "max-size-bytes-reject-threshold": "choose `when_full: reject_newest` to refuse messages",
-    "page-limit-bytes": "the retention of the Kafka topic limits what waits in it",
-    "page-limit-messages": "the retention of the Kafka topic limits what waits in it",
-    "page-full-policy": "the retention of the Kafka topic limits what waits in it",
-    "page-size-bytes": _PAGES,
-    "page-max-cache-size": _PAGES,
-    "max-read-page-messages": _PAGES,
-    "max-read-page-bytes": _PAGES,
-    "prefetch-page-messages": _PAGES,
-    "prefetch-page-bytes": _PAGES,
-    "message-counter-history-day-limit": "counts of each queue are metrics for Prometheus",
-    "last-value-queue": _LAST,
-    "default-last-value-queue": _LAST,
-    "default-last-value-key": _LAST,
-    "default-non-destructive": "a message leaves its queue when it is acked",
-    "default-group-rebalance": _GROUPS,
-    "default-group-rebalance-pause-dispatch": _GROUPS,
-    "default-group-buckets": "groups are not hashed; max_groups bounds what is remembered",
-    "default-group-first-key": "a delivery does not say that it is the first of its group",
-    "default-consumers-before-dispatch": _WAIT,
-    "default-delay-before-dispatch": _WAIT,
-    "redistribution-delay": "not needed: all workers serve all queues",
-    "send-to-dla-on-no-route": "such a message is reported as the event `unrouted`",
-    "slow-consumer-threshold": _SLOW,
-    "slow-consumer-threshold-measurement-unit": _SLOW,
-    "slow-consumer-policy": _SLOW,
-    "slow-consumer-check-period": _SLOW,
-    "auto-delete-queues": _DELETED,
-    "auto-delete-created-queues": _DELETED,
-    "auto-delete-queues-delay": _DELETED,
-    "auto-delete-queues-message-count": _DELETED,
-    "auto-delete-queues-skip-usage-check": _DELETED,
-    "auto-delete-jms-queues": _DELETED,
-    "auto-delete-jms-topics": _DELETED,
-    "auto-delete-addresses": _DELETED,
-    "auto-delete-addresses-delay": _DELETED,
-    "auto-delete-addresses-skip-usage-check": _DELETED,
-    "config-delete-queues": _CONFIG,
-    "config-delete-addresses": _CONFIG,
-    "config-delete-diverts": _CONFIG,
-    "management-browse-page-size": "`ringfaust message browse --limit` sets it for each call",
-    "management-message-attribute-size-limit": "`ringfaust message browse` shortens bodies",
-    "default-purge-on-no-consumers": "messages stay when the last consumer leaves",
-    "default-consumer-window-size": "a consumer chooses its credit and credit_bytes",
-    "enable-metrics": "metrics cover all queues if `web` is enabled in worker.yaml",
-    "id-cache-size": "dedup_window_ms refuses repeated ids for a time instead of a number of ids",
-    "initial-queue-buffer-size": "not needed",
+_OTHERS = {
+    "auto-create-dead-letter-resources": (None, _DEAD),
+    "dead-letter-queue-prefix": (None, _DEAD),
+    "dead-letter-queue-suffix": (None, _DEAD),
+    "auto-create-expiry-resources": (None, _DEAD),
+    "expiry-queue-prefix": (None, _DEAD),
+    "expiry-queue-suffix": (None, _DEAD),
+    "no-expiry": ("false", _TTL),
+    "expiry-delay": ("-1", _TTL),
+    "min-expiry-delay": ("-1", _TTL),
+    "max-expiry-delay": ("-1", _TTL),
+    "max-size-bytes-reject-threshold": (
+        "-1",
+        "choose `when_full: reject_newest` to refuse messages",
+    ),
+    "page-limit-bytes": ("-1", "the retention of the Kafka topic limits what waits in it"),
+    "page-limit-messages": ("-1", "the retention of the Kafka topic limits what waits in it"),
+    "page-full-policy": (None, "the retention of the Kafka topic limits what waits in it"),
+    "page-size-bytes": (None, _PAGES),
+    "page-max-cache-size": (None, _PAGES),
+    "max-read-page-messages": (None, _PAGES),
+    "max-read-page-bytes": (None, _PAGES),
+    "prefetch-page-messages": (None, _PAGES),
+    "prefetch-page-bytes": (None, _PAGES),
+    "message-counter-history-day-limit": (None, "counts of each queue are metrics for Prometheus"),
+    "last-value-queue": ("false", _LAST),
+    "default-last-value-queue": ("false", _LAST),
+    "default-last-value-key": ("", _LAST),
+    "default-non-destructive": ("false", "a message leaves its queue when it is acked"),
+    "default-group-rebalance": ("false", _GROUPS),
+    "default-group-rebalance-pause-dispatch": ("false", _GROUPS),
+    "default-group-buckets": ("-1", "groups are not hashed; max_groups bounds what is remembered"),
+    "default-group-first-key": ("", "a delivery does not say that it is the first of its group"),
+    "default-consumers-before-dispatch": ("0", _WAIT),
+    "default-delay-before-dispatch": ("-1", _WAIT),
+    "redistribution-delay": ("-1", "not needed: all workers serve all queues"),
+    "send-to-dla-on-no-route": ("false", "such a message is reported as the event `unrouted`"),
+    "slow-consumer-threshold": ("-1", _SLOW),
+    "slow-consumer-threshold-measurement-unit": (None, _SLOW),
+    "slow-consumer-policy": (None, _SLOW),
+    "slow-consumer-check-period": (None, _SLOW),
+    "auto-delete-queues": ("false", _DELETED),
+    "auto-delete-created-queues": ("false", _DELETED),
+    "auto-delete-queues-delay": (None, _DELETED),
+    "auto-delete-queues-message-count": (None, _DELETED),
+    "auto-delete-queues-skip-usage-check": (None, _DELETED),
+    "auto-delete-jms-queues": ("false", _DELETED),
+    "auto-delete-jms-topics": ("false", _DELETED),
+    "auto-delete-addresses": ("false", _DELETED),
+    "auto-delete-addresses-delay": (None, _DELETED),
+    "auto-delete-addresses-skip-usage-check": (None, _DELETED),
+    "config-delete-queues": ("OFF", _CONFIG),
+    "config-delete-addresses": ("OFF", _CONFIG),
+    "config-delete-diverts": ("OFF", _CONFIG),
+    "management-browse-page-size": (
+        None,
+        "`ringfaust message browse --limit` sets it for each call",
+    ),
+    "management-message-attribute-size-limit": (None, "`ringfaust message browse` shortens bodies"),
+    "default-purge-on-no-consumers": ("false", "messages stay when the last consumer leaves"),
+    "default-consumer-window-size": (None, "a consumer chooses its credit and credit_bytes"),
+    "enable-metrics": (None, "metrics cover all queues if `web` is enabled in worker.yaml"),
+    "id-cache-size": (
+        None,
+        "dedup_window_ms refuses repeated ids for a time instead of a number of ids",
+    ),
+    "initial-queue-buffer-size": (None, "not needed"),
 }
-"""Settings without an equivalent: what to do instead, or why nothing is needed."""
+"""Settings without an equivalent: the value that switches one off, which leaves the same behaviour
+as here (None: there is none); and what to do instead, or why nothing is needed."""
 
-_OFF = {
-    "no-expiry": "false", "expiry-delay": "-1", "min-expiry-delay": "-1", "max-expiry-delay": "-1",
-    "max-size-bytes-reject-threshold": "-1", "page-limit-bytes": "-1", "page-limit-messages": "-1",
-    "last-value-queue": "false", "default-last-value-queue": "false", "default-last-value-key": "",
-    "default-non-destructive": "false", "default-group-rebalance": "false",
-    "default-group-rebalance-pause-dispatch": "false", "default-group-buckets": "-1",
-    "default-group-first-key": "", "default-consumers-before-dispatch": "0",
-    "default-delay-before-dispatch": "-1", "redistribution-delay": "-1",
-    "send-to-dla-on-no-route": "false", "slow-consumer-threshold": "-1",
-    "auto-delete-queues": "false", "auto-delete-created-queues": "false",
-    "auto-delete-addresses": "false", "auto-delete-jms-queues": "false",
-    "auto-delete-jms-topics": "false", "config-delete-queues": "OFF",
-    "config-delete-addresses": "OFF", "config-delete-diverts": "OFF",
-    "default-purge-on-no-consumers": "false",
-}  # fmt: skip
-"""Values that switch a setting off, which leaves the same behaviour as here."""
 
 _POLICIES = {"PAGE": "block", "BLOCK": "block", "FAIL": "reject_newest", "DROP": "drop_newest"}
 _CREATED = ("auto-create-queues", "auto-create-addresses", "auto-create-jms-queues",
@@ -147,11 +141,8 @@ class _Setting:
         note_unknown(child, f"address-setting {self._target.pattern}, {child.tag}", self._imported)
         if special := _SPECIAL.get(child.tag):
             special(self)
-        elif child.tag in _OFF and child.text.lower() == _OFF[child.tag].lower():
-            self._note(Verdict.TAKEN, "nothing to do")
         else:
-            why = NO_EQUIVALENT.get(child.tag, "not a setting that is known here")
-            self._note(Verdict.NONE, why)
+            self._imported.note_other(_OTHERS, child.tag, child.text, child.line, self._about)
 
     def _note(self, verdict: Verdict, why: str) -> None:
         self._imported.note(verdict, self._child.line, self._about, why)
@@ -163,40 +154,32 @@ class _Setting:
         )  # fmt: skip
 
     def ring_size(self) -> None:
-        """Read default-ring-size."""
         size = whole(*self._given)
         set_ring_size(self._imported, self._target.fields, size, self._child.line, self._about)
 
     def attempts(self) -> None:
-        """Read max-delivery-attempts."""
         attempts = whole(*self._given)
         change = "Artemis treats 0 and less as no limit" if attempts < 1 and attempts != -1 else ""
         self._field("max_attempts", attempts if attempts >= 1 else -1, change)
 
     def delay(self) -> None:
-        """Read redelivery-delay."""
         self._field("redelivery_delay_ms", max(whole(*self._given), 0))
 
     def multiplier(self) -> None:
-        """Read redelivery-delay-multiplier."""
         factor = number(*self._given)
         change = "delays do not shrink" if factor < 1 else ""
         self._field("redelivery_multiplier", max(factor, 1.0), change)
 
     def jitter(self) -> None:
-        """Read redelivery-collision-avoidance-factor."""
         self._field("redelivery_jitter", number(*self._given))
 
     def longest_delay(self) -> None:
-        """Read max-redelivery-delay."""
         self._field("redelivery_delay_max_ms", max(whole(*self._given), -1))
 
     def bytes(self) -> None:
-        """Read max-size-bytes."""
         self._limit("max_bytes", size(*self._given))
 
     def messages(self) -> None:
-        """Read max-size-messages."""
         self._limit("max_messages", whole(*self._given))
 
     def _limit(self, name: str, most: int) -> None:
@@ -208,7 +191,6 @@ class _Setting:
             self._field(name, max(most, -1), change)
 
     def policy(self) -> None:
-        """Read address-full-policy."""
         when_full = _POLICIES.get(self._child.text.upper())
         if when_full is None:
             known = "one of " + ", ".join(_POLICIES)
@@ -222,7 +204,6 @@ class _Setting:
             self._field("when_full", when_full, how)
 
     def exclusive(self) -> None:
-        """Read default-exclusive-queue."""
         if switch(*self._given):
             self._field("max_active_consumers", 1, "the others wait as backups")
             self._target.fields["max_backup_consumers"] = BACKUPS
@@ -230,11 +211,9 @@ class _Setting:
             self._note(Verdict.TAKEN, "nothing to do")
 
     def consumers(self) -> None:
-        """Read default-max-consumers."""
         self._field("max_active_consumers", whole(*self._given))
 
     def retroactive(self) -> None:
-        """Read retroactive-message-count."""
         count = whole(*self._given)
         if 0 <= count <= limits.RETAINED:
             self._target.retroactive = count
@@ -243,27 +222,23 @@ class _Setting:
             self._note(Verdict.NONE, f"retroactive_count is from 0 to {limits.RETAINED}")
 
     def routing(self) -> None:
-        """Read default-…-routing-type."""
         is_multicast = self._child.text.upper() == "MULTICAST"
         self._target.is_multicast |= is_multicast
         kind = "an address" if is_multicast else "a queue"
         self._note(Verdict.TAKEN, f"a new name becomes {kind}")
 
     def creates(self) -> None:
-        """Read auto-create-…."""
         creates = switch(*self._given)
         self._target.creates &= creates
         declared = f"declared as the pattern {self._target.pattern}"
         self._note(Verdict.TAKEN, declared if creates else "new names are refused")
 
     def dead(self) -> None:
-        """Read dead-letter-address and expiry-address."""
         what = "dead messages" if self._child.tag.startswith("dead") else "expired messages"
         why = f"{what} of all queues go to the topic ringfaust.dead, with reason and queue"
         self._note(Verdict.CHANGED, why)
 
     def time_of_arrival(self) -> None:
-        """Read enable-ingress-timestamp."""
         self._note(Verdict.TAKEN, "every delivery has the header ringfaust-enqueued-ms")
 
 

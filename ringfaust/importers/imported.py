@@ -107,6 +107,20 @@ class Imported:
         """Record what became of a setting."""
         self.findings.append(ImportFinding(verdict, line, setting, text))
 
+    def note_other(
+        self, known: Mapping[str, tuple[str | None, str]], name: str, value: str, line: int,
+        setting: str,
+    ) -> None:  # fmt: skip
+        """Record why a setting has no equivalent, or that it is off, as it always is here.
+
+        `known`: by name, the value that is off (None: there is none), and why.
+        """
+        off, why = known.get(name, (None, "not a setting that is known here"))
+        if off is not None and value.lower() == off.lower():
+            self.note(Verdict.TAKEN, line, setting, "nothing to do")
+        else:
+            self.note(Verdict.NONE, line, setting, why)
+
     def set(
         self, fields: Fields, name: str, value: object, line: int, setting: str, *,
         verdict: Verdict = Verdict.TAKEN, more: str = "",

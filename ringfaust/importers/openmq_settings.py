@@ -24,22 +24,17 @@ FILLS = ("max_messages", "max_bytes")
 DEFAULT_BEHAVIOUR = "REJECT_NEWEST"
 """Destination.java, `limit = DestLimitBehavior.REJECT_NEWEST`."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
-_NO_EQUIVALENT = {
-    "maxNumProducers": "any client may write to a Kafka topic that its ACLs admit",
-    "isLocalOnly": "all workers serve all queues",
-    "localOnly": "all workers serve all queues",
-    "localDeliveryPreferred": "all workers serve all queues",
-    "consumerFlowLimit": "a consumer chooses its credit",
-    "useDMQ": "dead messages of all queues go to the topic ringfaust.dead",
-    "validateXMLSchemaEnabled": "messages are not inspected",
-    "XMLSchemaURIList": "messages are not inspected",
-    "reloadXMLSchemaOnFailure": "messages are not inspected",
+_OTHERS = {
+    "maxNumProducers": ("-1", "any client may write to a Kafka topic that its ACLs admit"),
+    "isLocalOnly": ("false", "all workers serve all queues"),
+    "localOnly": ("false", "all workers serve all queues"),
+    "localDeliveryPreferred": ("false", "all workers serve all queues"),
+    "consumerFlowLimit": (None, "a consumer chooses its credit"),
+    "useDMQ": ("true", "dead messages of all queues go to the topic ringfaust.dead"),
+    "validateXMLSchemaEnabled": ("false", "messages are not inspected"),
+    "XMLSchemaURIList": (None, "messages are not inspected"),
+    "reloadXMLSchemaOnFailure": (None, "messages are not inspected"),
 }
-_OFF = {
-    "maxNumProducers": "-1", "isLocalOnly": "false", "localOnly": "false", "useDMQ": "true",
-    "localDeliveryPreferred": "false", "validateXMLSchemaEnabled": "false",
-}  # fmt: skip
-"""Values that leave the same behaviour as here."""
 DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
 
 
@@ -63,11 +58,8 @@ def read_setting(
         imported.note(Verdict.TAKEN, line, about, f"when_full: {when_full}")
     elif key in LIMITS:
         imported.set(fields, LIMITS[key], number_of(imported, line, key, value), line, about)
-    elif _OFF.get(key) == value.lower():
-        imported.note(Verdict.TAKEN, line, about, "nothing to do")
     else:
-        why = _NO_EQUIVALENT.get(key, "not a setting that is known here")
-        imported.note(Verdict.NONE, line, about, why)
+        imported.note_other(_OTHERS, key, value, line, about)
 
 
 def number_of(imported: Imported, line: int, key: str, value: str) -> int:

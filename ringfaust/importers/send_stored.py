@@ -24,7 +24,7 @@ from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.importers.artemis_export import ArtemisExport
-from ringfaust.importers.stored_records import Places, TargetRecord
+from ringfaust.importers.stored_records import Places
 from ringfaust.kafka.names import import_group, import_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.protocol.records import OutgoingRecord, Role
@@ -32,6 +32,7 @@ from ringfaust.transactional.writer import (
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
     TransactionalWriter,
+    size_bytes,
 )
 
 _DIGEST_CHARS = 32
@@ -89,7 +90,7 @@ async def import_messages(path: Path, worker: WorkerConfig, queues: QueuesConfig
         left = islice(records, progress.before, None)
         while part := await asyncio.to_thread(_part, left):
             position += len(part)
-            kept = [_outgoing(each) for each in part if each is not None]
+            kept = [each for each in part if each is not None]
             offsets = {done: OffsetAndMetadata(position, "")}
             await writer.commit(partial(writer.send, kept), offsets, group)
             progress.written += len(kept)
@@ -108,11 +109,6 @@ async def _done(client: Mapping[str, Any], group: str, done: TopicPartition) -> 
     return found[at].offset if at in found else 0
 
 
-def _outgoing(record: TargetRecord) -> OutgoingRecord:
-    """All go to one partition: the hop keeps the order of records from one partition."""
-    return OutgoingRecord(record.topic, record.value, headers=record.headers, partition=0)
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:_DIGEST_CHARS]
@@ -120,24 +116,24 @@ def _digest(path: Path) -> str:
 
 def _records(
     path: Path, worker: WorkerConfig, queues: QueuesConfig
-) -> Iterator[TargetRecord | None]:
+) -> Iterator[OutgoingRecord | None]:
     """Yield a record for each message and queue; None for one that is too large."""
     export = ArtemisExport(path, worker.max_record_bytes)
     places = Places(path, worker, queues)
     for message in export:
         for queue in message.queues:
             record = places.record(message, queue, export.addresses.get(queue, queue))
-            is_large = message.is_oversized or record.size_bytes > worker.max_record_bytes
+            is_large = message.is_oversized or size_bytes(record) > worker.max_record_bytes
             yield None if is_large else record
 
 
-def _part(records: Iterator[TargetRecord | None]) -> list[TargetRecord | None]:
+def _part(records: Iterator[OutgoingRecord | None]) -> list[OutgoingRecord | None]:
     """Take the records of one transaction."""
-    part: list[TargetRecord | None] = []
+    part: list[OutgoingRecord | None] = []
     size = 0
     for record in records:
         part.append(record)
-        size += record.size_bytes if record is not None else 0
+        size += size_bytes(record) if record is not None else 0
         if len(part) == TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
             break
     return part

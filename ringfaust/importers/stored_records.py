@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
@@ -15,27 +14,13 @@ from ringfaust.core.address import queue_name
 from ringfaust.importers.artemis_export import Scalar, StoredMessage
 from ringfaust.importers.imported import CannotImport
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.records import FetchedRecord, Headers
+from ringfaust.protocol.records import FetchedRecord, OutgoingRecord
 from ringfaust.protocol.redrive import queue_header_for
 
 DUE = "_AMQ_SCHED_DELIVERY"
 GROUPS = ("_AMQ_GROUP_ID", "JMSXGroupID")
 _INTERNAL = ("_AMQ_", "__AMQ", "__HDR", "JMSXGroup")
 _PROPERTIES_BYTES = 32_768
-
-
-class TargetRecord(NamedTuple):
-    """What to write to Kafka for a message in one queue."""
-
-    topic: str
-    value: bytes | None
-    headers: Headers
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the record."""
-        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.value or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +41,10 @@ class Places:
         ]  # fmt: skip
         self._known: dict[str, _Place] = {}
 
-    def record(self, message: StoredMessage, queue: str, address: str) -> TargetRecord:
+    def record(self, message: StoredMessage, queue: str, address: str) -> OutgoingRecord:
         """Return the record of a message in a queue.
+
+        All go to one partition: the hop keeps the order of records from one partition.
 
         Raises:
             CannotImport: the configuration does not have the queue, or no route to it.
@@ -68,7 +55,7 @@ class Places:
         headers = _headers(message)
         if place.queue_header:
             headers.append((h.QUEUE, place.queue_header.encode()))
-        return TargetRecord(place.topic, message.body, headers)
+        return OutgoingRecord(place.topic, message.body, headers=headers, partition=0)
 
     def _find(self, line: int, queue: str, address: str) -> _Place:
         names = (queue, queue_name(address, queue))

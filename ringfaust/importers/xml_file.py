@@ -55,51 +55,35 @@ def read_xml(path: Path) -> Element:
     """
     refuse_large(path)
     builder = _Builder(path)
-    parser = XmlParser(path, builder)
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            parser.feed(chunk)
-    parser.close()
+    for _ in parse(path, builder):
+        pass
     if builder.root is None:
         raise CannotImport(path, 1, "not XML: no element found")
     return builder.root
 
 
-class XmlParser:
-    """Passes a file, piece by piece, to a handler; every error names its line."""
+def parse(path: Path, handler: ContentHandler) -> Iterator[None]:
+    """Pass a file to a handler, a piece at each step. Every error names its line.
 
-    def __init__(self, path: Path, handler: ContentHandler) -> None:
-        self._path = path
-        self._parser = create_parser(forbid_dtd=True)
-        self._parser.setContentHandler(handler)
-        handler.setDocumentLocator(self._parser)
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next piece of the file.
-
-        Raises:
-            CannotImport: it is not XML, or has a DTD or an entity.
-        """
-        self._try(lambda: self._parser.feed(data))
-
-    def close(self) -> None:
-        """Parse the end of the file.
-
-        Raises:
-            CannotImport: the file ends too early.
-        """
-        self._try(self._parser.close)
-
-    def _try(self, step: Any) -> None:
-        try:
-            step()
-        except SAXParseException as error:
-            line = error.getLineNumber() or 1
-            raise CannotImport(self._path, line, f"not XML: {error.getMessage()}") from None
-        except DefusedXmlException:
-            line = self._parser.getLineNumber()
-            text = "a DTD or an entity is not accepted: write its text in its place"
-            raise CannotImport(self._path, line, text) from None
+    Raises:
+        CannotImport: it is not XML, ends too early, or has a DTD or an entity.
+    """
+    parser = create_parser(forbid_dtd=True)
+    parser.setContentHandler(handler)
+    handler.setDocumentLocator(parser)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                parser.feed(chunk)
+                yield
+        parser.close()
+    except SAXParseException as error:
+        line = error.getLineNumber() or 1
+        raise CannotImport(path, line, f"not XML: {error.getMessage()}") from None
+    except DefusedXmlException:
+        line = parser.getLineNumber()
+        text = "a DTD or an entity is not accepted: write its text in its place"
+        raise CannotImport(path, line, text) from None
 
 
 def local(name: str) -> str:

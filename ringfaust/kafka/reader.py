@@ -58,9 +58,7 @@ def subscribed_reader(
 
 
 async def read_to_end(
-    consumer: AIOKafkaConsumer,
-    ends: Mapping[TopicPartition, int],
-    max_records: int | None = None,
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], max_records: int | None = None
 ) -> AsyncIterator[Sequence[Any]]:
     """Yield records of the assigned partitions until each is read up to its end.
 

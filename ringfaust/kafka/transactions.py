@@ -184,9 +184,7 @@ class TransactionalProducer:
         return last[-1] + changelog.batches[-1].count if writes else 0
 
     async def commit_rows(
-        self,
-        rows: Iterable[tuple[bytes, bytes | None]],
-        offsets: Callable[[], Mapping[str, int]],
+        self, rows: Iterable[tuple[bytes, bytes | None]], offsets: Callable[[], Mapping[str, int]]
     ) -> None:
         """Commit any number of changelog rows in one transaction, without collecting them.
 

@@ -35,15 +35,7 @@ from ringfaust.core import effects as e
 from ringfaust.core import limits
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.catalog import Configuration
-from ringfaust.core.commands import (
-    Attach,
-    Command,
-    DeleteQueue,
-    Heartbeat,
-    Start,
-    Subscribe,
-    Sweep,
-)
+from ringfaust.core.commands import Attach, Command, DeleteQueue, Heartbeat, Start, Subscribe, Sweep
 from ringfaust.core.engine import Engine, Step
 from ringfaust.core.model import Counts, Heard, Refusal
 from ringfaust.core.state import State

@@ -19,11 +19,7 @@ from ringfaust.kafka.reader import read_whole
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.dead import DeadFilter, DeadMatcher, DeadMessage
 from ringfaust.protocol.records import InRecord, OutgoingRecord, Role
-from ringfaust.protocol.redrive import (
-    missing_payload,
-    queue_header_for,
-    redriven_headers,
-)
+from ringfaust.protocol.redrive import missing_payload, queue_header_for, redriven_headers
 from ringfaust.protocol.routes import Route
 from ringfaust.redrive.lake_jobs import EarlierLakeJob, earlier_jobs, refuse_maybe_sent
 from ringfaust.redrive.memory import Origin, RedrivenPage

@@ -26,6 +26,7 @@ from ringfaust.transactional.writer import (
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
     TransactionalWriter,
+    size_bytes,
 )
 
 
@@ -47,13 +48,6 @@ class Redriven(NamedTuple):
 
     origin: Origin
     record: OutgoingRecord
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the record to send."""
-        record = self.record
-        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-        return len(record.key or b"") + len(record.value or b"") + headers
 
 
 async def send_messages(
@@ -181,9 +175,10 @@ def _parts(redriven: Iterable[Redriven], most: int) -> Iterator[Sequence[Redrive
         part: list[Redriven] = []
         size = 0
         for each in within:
-            if part and (len(part) >= most or size + each.size_bytes > TRANSACTION_BYTES):
+            more = size_bytes(each.record)
+            if part and (len(part) >= most or size + more > TRANSACTION_BYTES):
                 yield part
                 part, size = [], 0
             part.append(each)
-            size += each.size_bytes
+            size += more
         yield part

@@ -55,11 +55,7 @@ class Process:
         with self._log_path.open("ab") as log:
             # It runs in a session of its own: Ctrl-C reaches only us, and we stop the process.
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "ringfaust-guard", str(self._process.pid)],

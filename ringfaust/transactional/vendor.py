@@ -37,11 +37,7 @@ from aiokafka.errors import (
     ProducerFenced,
     for_code,
 )
-from aiokafka.producer.transaction_manager import (
-    PidAndEpoch,
-    TransactionManager,
-    TransactionState,
-)
+from aiokafka.producer.transaction_manager import PidAndEpoch, TransactionManager, TransactionState
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
 

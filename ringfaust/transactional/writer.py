@@ -40,6 +40,13 @@ TRANSACTION_RECORDS = 1_000
 TRANSACTION_BYTES = 4_000_000
 """The most bytes of one, unless a single record is larger."""
 
+
+def size_bytes(record: OutgoingRecord) -> int:
+    """What a record counts of `TRANSACTION_BYTES`."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
 Sent = Sequence[asyncio.Future[RecordMetadata]]
 """What was produced; each is done once the brokers have stored it."""
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]

@@ -13,10 +13,9 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "ringfaust").rglob("*.py"))
 LINES = 400
 LONGER = {
-    "cli/main.py": 469,
-    "cli/queue.py": 422,
+    "cli/main.py": 445,
     "client/admin.py": 552,
-    "client/consumer.py": 459,
+    "client/consumer.py": 452,
     "core/queue.py": 539,
     "core/table.py": 572,
     "processor/processor.py": 619,
@@ -25,7 +24,7 @@ LONGER = {
     "testing/accounts/reconciler.py": 440,
     "worker/app.py": 455,
     "worker/assignment.py": 411,
-    "worker/faust/fetcher.py": 441,
+    "worker/faust/fetcher.py": 439,
     "worker/faust/vendor.py": 468,
     "worker/interfaces.py": 491,
     "worker/partition/task.py": 638,

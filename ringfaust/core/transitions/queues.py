@@ -11,13 +11,7 @@ from ringfaust.core.address import Address, address_of
 from ringfaust.core.model import Counts, EvictReason, Message, Stage, cost_bytes
 from ringfaust.core.new import send_of
 from ringfaust.core.queue import Queue, QueueRow
-from ringfaust.core.transitions.attaching import (
-    deadline,
-    fit_window,
-    leave,
-    promote,
-    watch_leases,
-)
+from ringfaust.core.transitions.attaching import deadline, fit_window, leave, promote, watch_leases
 from ringfaust.core.transitions.delivering import dispatch
 from ringfaust.core.transitions.entering import enter, forget_sent
 from ringfaust.core.transitions.leaving import evict_down_to, expire, remove

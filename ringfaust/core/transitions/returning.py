@@ -10,12 +10,7 @@ from ringfaust.core import limits, new
 from ringfaust.core.model import Consumer, DeadReason, Delivery, EvictReason, Message, cost_bytes
 from ringfaust.core.queue import Queue
 from ringfaust.core.transitions.delivering import end
-from ringfaust.core.transitions.leaving import (
-    leave_dead,
-    leave_evicted,
-    leave_expired,
-    leave_lost,
-)
+from ringfaust.core.transitions.leaving import leave_dead, leave_evicted, leave_expired, leave_lost
 from ringfaust.core.transitions.placing import place, schedule
 from ringfaust.core.work import Work
 

@@ -12,26 +12,18 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 
 from ringfaust.config import load
-from ringfaust.demo.consumers import (
-    ClosingConsumer,
-    DemoConsumer,
-    EvictedReader,
-    MixedConsumer,
-    attach_all,
-)
+from ringfaust.demo.consumers import ClosingConsumer, DemoConsumer, MixedConsumer, attach_all
 from ringfaust.demo.control_client import ControlClient
 from ringfaust.demo.dashboard import Dashboard
 from ringfaust.demo.flights import ProducerRecord, replay
 from ringfaust.demo.flights_run import (
-    BATCH_BYTES,
     PARTITIONS,
+    running_worker,
     until,
     watch_counts,
     watch_through,
-    watch_worker,
 )
-from ringfaust.demo.task_scope import StartTask, task_scope
-from ringfaust.testing.process import WorkerProcess
+from ringfaust.demo.task_scope import StartTask
 
 _ENOUGH_ACKED = 15
 """How many acks a consumer does before it stops to settle."""
@@ -64,28 +56,10 @@ class WorkerRun:
             RingfaustError: the run could not complete; the text says why.
             KafkaError: the brokers stopped answering.
         """
-        servers, application = self._config.bootstrap_servers, self._config.application
-        producer = AIOKafkaProducer(
-            bootstrap_servers=servers, enable_idempotence=True, max_batch_size=BATCH_BYTES
-        )
-        worker = WorkerProcess(self._folder, self._log)
-        worker.start()
-        try:
-            async with producer, task_scope() as start:
-                control = ControlClient(servers, application, producer)
-                reader = EvictedReader(servers, application)
-                self._dashboard.state.evicted = reader.by_queue
-                for work in (
-                    watch_worker(worker),
-                    self._dashboard.show(),
-                    control.read(),
-                    reader.read(),
-                ):
-                    start(work)
-                await self._send(start, producer, control)
-                await self._take(start, control)
-        finally:
-            worker.stop()
+        running = running_worker(self._folder, self._log, self._dashboard)
+        async with running as (start, producer, control):
+            await self._send(start, producer, control)
+            await self._take(start, control)
 
     async def _send(
         self, start: StartTask, producer: AIOKafkaProducer, control: ControlClient

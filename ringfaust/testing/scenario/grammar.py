@@ -20,13 +20,7 @@ from ringfaust.core import limits
 from ringfaust.core.commands import Command
 from ringfaust.core.model import AckMode, Counts
 from ringfaust.core.settings import FIELD_NAMES, stored_names
-from ringfaust.protocol.control import (
-    OPERATOR_COMMANDS,
-    MaybeName,
-    MessageId,
-    Name,
-    fields_of,
-)
+from ringfaust.protocol.control import OPERATOR_COMMANDS, MaybeName, MessageId, Name, fields_of
 from ringfaust.protocol.routes import is_scalar
 
 OWNER = "coordinator"

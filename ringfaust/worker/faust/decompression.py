@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cramjam
+from faust.types import TP
+
+from ringfaust.protocol.headers import UNDECODABLE_CONTENT
+from ringfaust.protocol.records import FetchedRecord
+from ringfaust.times import wall_ms
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Most bytes of a batch of records after decompression."""
@@ -107,3 +112,13 @@ def _expander(decompress_into: Callable[[Any, Any], int]) -> Callable[[Buffer], 
 
 expand_lz4 = _expander(cramjam.lz4.decompress_into)
 expand_zstd = _expander(cramjam.zstd.decompress_into)
+
+
+def placeholder(tp: TP, offset: int, error: Exception) -> FetchedRecord:
+    """An empty record in place of one that the client cannot decode."""
+    if isinstance(error, CannotExpand):
+        text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
+    else:
+        text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
+    headers = ((UNDECODABLE_CONTENT, text.encode()),)
+    return FetchedRecord(*tp, offset, wall_ms(), headers=headers)

@@ -26,10 +26,8 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from faust.types import TP
 
-from ringfaust.protocol.headers import UNDECODABLE_CONTENT
 from ringfaust.protocol.records import FetchedRecord
-from ringfaust.times import wall_ms
-from ringfaust.worker.faust.decompression import CannotExpand
+from ringfaust.worker.faust.decompression import placeholder
 from ringfaust.worker.faust.vendor import FETCH_ERRORS, DecodedRecords, decoded, take
 from ringfaust.worker.interfaces import Batch, InputChanged, ReadPosition
 
@@ -289,7 +287,7 @@ class Fetcher:
             # fetched again.
             first, has_more = unread.next_fetch_offset, False
             partition.position = min(unread.batch_end, first + _PLACEHOLDERS)
-            records += [_placeholder(tp, at, error) for at in range(first, partition.position)]
+            records += [placeholder(tp, at, error) for at in range(first, partition.position)]
         if not has_more:
             partition.unread = None
         return records
@@ -439,13 +437,3 @@ class Fetcher:
         self.stop_reading([tp])
         self._failed.append((tp, error))
         self.wake()
-
-
-def _placeholder(tp: TP, offset: int, error: Exception) -> FetchedRecord:
-    """An empty record in place of one that the client cannot decode."""
-    if isinstance(error, CannotExpand):
-        text = f"its compressed batch of records cannot be read: {error}; send smaller batches"
-    else:
-        text = f"the Kafka client cannot decode it ({error}); is the name of a header not UTF-8?"
-    headers = ((UNDECODABLE_CONTENT, text.encode()),)
-    return FetchedRecord(*tp, offset, wall_ms(), headers=headers)

@@ -25,12 +25,7 @@ from mode import ServiceT
 from ringfaust.worker.faust.assignor import Assignor, Holdings
 from ringfaust.worker.faust.fetcher import Fetcher
 from ringfaust.worker.faust.membership import Background, Membership, connection_options
-from ringfaust.worker.faust.vendor import (
-    FaustApp,
-    FaustConsumer,
-    decode_in_c,
-    limit_decompression,
-)
+from ringfaust.worker.faust.vendor import FaustApp, FaustConsumer, decode_in_c, limit_decompression
 from ringfaust.worker.interfaces import Batch, ReadPosition
 
 #: What differs from Faust's defaults. An app's options override each of them.
