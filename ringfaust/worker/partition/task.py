@@ -9,8 +9,7 @@ memory and reopens the partition: starting the producer settles the open transac
 does the task read where to resume.
 
 After an error that is not passing, the reopened partition commits each record by itself, unless its
-store was damaged. If there is such an error again, the task stops, and knows at which record
-(R123). It then holds neither a producer nor a store, and waits for an order.
+store was damaged. If there is such an error again, the task stops, and knows where (R123).
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ BACKLOG_RECORDS = 2000
 """With so many records waiting, a larger batch is better than an earlier commit."""
 MAX_DECIDE_S = 0.25
 """But a batch that could be committed is not kept back for longer than this and one fetch."""
-
 
 _Found = tuple[Mapping[str, Bounds], Mapping[str, CommittedOffset]]
 """By topic: the log that exists, and the offset that the group has."""
@@ -270,31 +268,22 @@ class Task:
             await self._standstill.close()
 
     async def _end_cycles(self) -> None:
-        """Let the current cycle and its commit end, and begin no other.
-
-        Raises:
-            TimeoutError: they do not end. The next cycle may wait for the commit, too.
-        """
+        """Let the commit in flight end, and the current cycle, which may wait for it."""
         try:
             async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S), self._cycle_lock:
-                await self._cancel_runner()
                 await self._commits.wait()
         finally:
-            await self._cancel_runner()
-
-    async def _cancel_runner(self) -> None:
-        if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.wait({self._runner})
+            if self._runner is not None:
+                self._runner.cancel()
+                await asyncio.wait({self._runner})
 
     async def _commit_last(self) -> None:
         """Commit what has waited for a later batch. A broker that is away may delay it for long.
 
         A task that has refused its state commits nothing: the next start must refuse it, too.
         """
-        if self._producer is None or self.trouble:
-            return
-        if self._runner is not None and not self._runner.cancelled():  # an error has stopped it
+        has_failed = self._runner is not None and not self._runner.cancelled()
+        if self._producer is None or self.trouble or has_failed:
             return
         if self._submit(self._clock.wall_ms(), is_last=True):
             async with self._clock.timeout(_LAST_COMMIT_TIMEOUT_S):

@@ -25,8 +25,7 @@ from ringfaust.protocol.decoder import held_bytes
 from ringfaust.protocol.encoder import varint
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import refuse_oversized
-from ringfaust.worker.faust import fetcher as our_fetcher
-from ringfaust.worker.faust import vendor
+from ringfaust.worker.faust import decompression, vendor
 
 TP = TopicPartition("in", 3)
 CONTROL = 0x20
@@ -131,7 +130,7 @@ def test_a_processor_gets_one_type_of_record_whoever_decodes_it(ours: Any) -> No
     """It reads the fields by their place."""
     assert {type(each) for each in read(ours, FETCHED, 0, READ_COMMITTED)} == {FetchedRecord}
     error = UnicodeDecodeError("utf-8", b"", 0, 1, "")
-    assert type(our_fetcher._placeholder(TP, 7, error)) is FetchedRecord
+    assert type(decompression.placeholder(TP, 7, error)) is FetchedRecord
 
 
 def test_an_old_batch_is_left_to_the_client(ours: Any) -> None:
