@@ -538,8 +538,7 @@ class Task:
         await self._standstill.look(is_over=self.failure is None)
 
     async def _decide_one(self) -> None:
-        records = self._left or self.buffer.take()
-        if records:
+        if records := self._left or self.buffer.take():
             self._alone, *self._left = records
             self.work.decide(iter([self._alone]), self._clock.wall_ms())
         if not self._left:
