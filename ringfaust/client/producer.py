@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Unpack
@@ -99,10 +99,11 @@ class RingProducer(AsyncResource):
 
     async def close(self) -> None:
         """Wait until the brokers have stored what was sent, and disconnect."""
-        await self._transactions.close()
-        if self._replies is not None:
-            await stop(self._replies)
-        await self._connection.close()
+        async with AsyncExitStack() as then:
+            then.push_async_callback(self._connection.close)
+            if self._replies is not None:
+                then.push_async_callback(stop, self._replies)
+            await self._transactions.close()
 
     async def send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         """Send a message. Returns when the brokers have stored it.
