@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.spark.backfill.command import _numbered, read_options
+from ringfaust.spark.backfill.command import read_options
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.estimate import QueueEstimate
 from ringfaust.spark.backfill.job import JobProfile
@@ -31,7 +31,7 @@ def test_slices_are_spread_evenly_and_numbered_in_order(spark: SparkSession) -> 
         F.lit(None).cast("binary").alias("value"),
         F.lit(None).cast("array<string>").alias("headers"),
     )
-    numbered = _numbered(spread_slices(rows, 3)).withColumn("task", F.spark_partition_id())
+    numbered = spread_slices(rows, 3).withColumn("task", F.spark_partition_id())
     numbered = numbered.select("task", "partition", "position", "timestamp_ms")
     seen = [tuple(row) for row in numbered.collect()]
     assert {(task, part) for task, part, *_ in seen} == {(part % 3, part) for part in range(6)}

@@ -75,10 +75,8 @@ def read_headers(pairs: list[dict[str, Any]] | None) -> Headers:
     return [(pair["name"], pair["value"]) for pair in pairs or ()]
 
 
-@lru_cache(_CACHED_KEYS)
-def choose_partition(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's own clients choose for a key, remembered: keys recur."""
-    return partition_of(key, partitions)
+choose_partition = lru_cache(_CACHED_KEYS)(partition_of)
+"""The partition that Kafka's own clients choose for a key, remembered: keys recur."""
 
 
 def check_batches(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
@@ -33,10 +33,6 @@ from ringfaust.spark.options import BackfillOptions, Format
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 from ringfaust.times import wall_ms
-
-ORDER = ("timestamp_ms", "key", "value", "headers")
-"""Order of the rows within a slice. Rows equal in all of these make equal records, so their order
-does not matter."""
 
 
 def read_source(spark: SparkSession, path: str, kind: Format) -> DataFrame:
@@ -171,7 +167,7 @@ def backfill(spark: SparkSession, request: BackfillRequest) -> WriteResult:
             batch_bytes=target.batch_bytes,
             rate=request.options.rate / tasks if request.options.rate else None,
         )
-        rows = _numbered(spread_slices(checked.where("fault is null"), tasks))
+        rows = spread_slices(checked.where("fault is null"), tasks)
         return show.write_job(rows, write_task, found.records, found.bad)
 
 
@@ -231,9 +227,3 @@ def _job(request: BackfillRequest, target: Target, found: JobProfile) -> Job:
             f"{request.mapping.describe()} to {target.topic}, {target.partitions} partitions"
         ),
     )
-
-
-def _numbered(rows: DataFrame) -> DataFrame:
-    """Number the rows of each slice from 1, in their order."""
-    order = Window.partitionBy("salt", "partition").orderBy(*ORDER)
-    return rows.withColumn("position", F.row_number().over(order).cast("long"))

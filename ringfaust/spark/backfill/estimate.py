@@ -19,6 +19,7 @@ from ringfaust.protocol.records import Payload
 from ringfaust.protocol.routes import read_send
 from ringfaust.protocol.stored_rows import encode_writes
 from ringfaust.spark.backfill.check import as_record
+from ringfaust.spark.backfill.write import ORDER
 from ringfaust.spark.frames import make_batch, read_rows
 from ringfaust.spark.vendor import from_arrow_schema
 
@@ -53,11 +54,7 @@ def estimate(good: DataFrame, queues: QueuesConfig, now_ms: int) -> list[QueueEs
     They have no fault, and all are sent at `now_ms`. Time does not advance, so a message expires or
     becomes due only if it already is at this time. The queues are sorted by name.
     """
-    ordered = (
-        good.select(*_COLUMNS)
-        .repartition("queue")
-        .sortWithinPartitions("queue", "timestamp_ms", "key", "value", "headers")
-    )
+    ordered = good.select(*_COLUMNS).repartition("queue").sortWithinPartitions("queue", *ORDER)
     replay = partial(_replay, queues, now_ms)
     found = ordered.mapInArrow(replay, from_arrow_schema(_ESTIMATED))
     return sorted(QueueEstimate(*row) for row in found.collect())

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ringfaust.config import WorkerConfig
@@ -29,6 +29,9 @@ from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Tr
 from ringfaust.spark.frames import make_batch, read_rows, shuffle_key_of, shuffle_keys
 from ringfaust.spark.vendor import from_arrow_schema
 
+ORDER = ("timestamp_ms", "key", "value", "headers")
+"""Order of the rows within a slice. Rows equal in all of these make equal records, so their order
+does not matter."""
 _TRANSACTION_RECORDS = 20_000
 _TRANSACTION_BYTES = 8_000_000
 _STAND_BY_S = 30.0
@@ -196,8 +199,10 @@ def write_rows(rows: DataFrame, task: WriteTask) -> int:
 def spread_slices(rows: DataFrame, tasks: int) -> DataFrame:
     """Spread the slices evenly over Spark partitions: the topic's partition modulo `tasks`.
 
-    This adds a column `salt` with a number whose hash selects the wanted partition.
+    The column `position` numbers the rows of each slice from 1, in their order.
     """
     keys = shuffle_keys(rows.sparkSession, tasks, tasks)
     salted = rows.withColumn("salt", shuffle_key_of(keys, F.pmod("partition", F.lit(tasks))))
-    return salted.repartition(tasks, "salt")
+    order = Window.partitionBy("salt", "partition").orderBy(*ORDER)
+    numbered = F.row_number().over(order).cast("long")
+    return salted.repartition(tasks, "salt").withColumn("position", numbered)
