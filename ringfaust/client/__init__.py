@@ -11,9 +11,11 @@ from ringfaust.client.errors import (
     Closed,
     NoAnswer,
     NoTopic,
+    OtherProcess,
     OutcomeUnknown,
     Refused,
     SettleRefused,
+    StartedAlready,
     Unrouted,
 )
 from ringfaust.client.message import Message
@@ -34,6 +36,7 @@ __all__ = [
     "Message",
     "NoAnswer",
     "NoTopic",
+    "OtherProcess",
     "OutcomeUnknown",
     "QueueCounts",
     "QueueRates",
@@ -43,6 +46,7 @@ __all__ = [
     "RingProducer",
     "Session",
     "SettleRefused",
+    "StartedAlready",
     "StatusReader",
     "StoppedPartition",
     "TwoPhase",

@@ -10,7 +10,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ringfaust.client.errors import ClientError, Closed
+from ringfaust.client.errors import Closed, OtherProcess, StartedAlready
 from ringfaust.client.resource import AsyncResource
 
 A = TypeVar("A")
@@ -34,10 +34,10 @@ class EventLoopThread:
         """Start the thread.
 
         Raises:
-            ClientError: it runs already.
+            StartedAlready: it runs.
         """
         if self._loop is not None:
-            raise ClientError("it is started already; close it first, or create another one")
+            raise StartedAlready
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
@@ -48,17 +48,14 @@ class EventLoopThread:
 
         Raises:
             Closed: the loop does not run.
-            ClientError: it runs in another process, from which this one was forked.
+            OtherProcess: it runs in the process from which this one was forked.
         """
         if self._loop is None:
             task.close()
             raise Closed("not started or already closed")
         if not self.is_open:
             task.close()
-            raise ClientError(
-                f"it was started in process {self._pid}, from which this one was forked; create "
-                "one of its own in each process"
-            )
+            raise OtherProcess(self._pid)
         future = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return future.result()

@@ -23,7 +23,9 @@ from ringfaust.client.errors import (
     Closed,
     NoAnswer,
     NoTopic,
+    OtherProcess,
     Refused,
+    StartedAlready,
     Unrouted,
     whole,
 )
@@ -133,17 +135,14 @@ class Connection:
         """Connect for writing only.
 
         Raises:
-            ClientError: it is started already, or was created in another process: two that are
-                forked from it would have one name.
+            StartedAlready: it is started.
+            OtherProcess: it was created before a fork: two processes would have one name.
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         if self._producer is not None:
-            raise ClientError("it is started already; close it first, or create another one")
+            raise StartedAlready
         if self._pid != os.getpid():
-            raise ClientError(
-                f"it was created in process {self._pid}, from which this one was forked; create "
-                "one of its own in each process"
-            )
+            raise OtherProcess(self._pid)
         producer = self.brokers.producer(acks="all", enable_idempotence=True)
         try:
             await producer.start()

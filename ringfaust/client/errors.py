@@ -44,6 +44,28 @@ class Closed(ClientError):
     """The object is not started or already closed. Use it in a `with` block or call `start`."""
 
 
+class StartedAlready(ClientError):
+    """The object is started. Close it first, or create another one."""
+
+    def __init__(self) -> None:
+        super().__init__("it is started already; close it first, or create another one")
+
+
+class OtherProcess(ClientError):
+    """The object belongs to the process from which this one was forked.
+
+    Attributes:
+        pid: of that process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"it belongs to process {pid}, from which this one was forked; create one of its own "
+            "in each process"
+        )
+        self.pid = pid
+
+
 class NoTopic(ClientError):
     """The topic to send to does not exist, or this client may not see it. Nothing was written.
 

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 _NONE_ATTACHED = "bad_command"
 """The reason with which a worker refuses a rollback if no consumer of the session is attached."""
 
-
+_Replies = dict[str, asyncio.Future[dict[str, Any]]]
+"""Those that a commit waits for, by key."""
 _DELIVERY = ("queue", "consumer", "message", "delivery")
 """The fields of a settle that name the delivery."""
 
@@ -151,7 +152,7 @@ class Session(Connected):
         """
         if not self._pending:
             return []
-        waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        waiting: _Replies = {}
         try:
             await self._write(waiting if confirm else None)
             refused = [await self._refusal(each) for each in waiting.values()]
@@ -160,7 +161,7 @@ class Session(Connected):
                 self.connection.drop_reply(key)
         return [each for each in refused if each is not None]
 
-    async def _write(self, waiting: dict[str, asyncio.Future[dict[str, Any]]] | None) -> None:
+    async def _write(self, waiting: _Replies | None) -> None:
         """Write what is pending in one transaction. If it has no effect, it stays pending.
 
         `waiting` gets the replies to wait for; None: nobody wants any.
@@ -178,7 +179,7 @@ class Session(Connected):
     def _record_of(
         self,
         each: OutgoingMessage | _PendingSettle,
-        waiting: dict[str, asyncio.Future[dict[str, Any]]] | None,
+        waiting: _Replies | None,
     ) -> OutgoingRecord:
         if isinstance(each, OutgoingMessage):
             return each.now()
