@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import copied_key
-from ringfaust.protocol.stored_rows import POSITIONS_KEY, write_positions
+from ringfaust.protocol.stored_rows import OWNER_KEY, POSITIONS_KEY, write_positions
 from ringfaust.spark.ring.move import _Changelog
 from ringfaust.spark.ring.pages import PagedMap
 from ringfaust.testing.broker import EmbeddedBroker
@@ -87,6 +87,17 @@ def test_positions_in_copied_partitions_are_stored_and_are_no_offsets_of_the_gro
     changelog = _Changelog(iter([Row(page=pages[1], number=1)]), {})
     assert (POSITIONS_KEY, write_positions(POSITIONS | COPIED)) in list(changelog.rows())
     assert changelog.offsets() == POSITIONS
+
+
+def test_the_time_of_a_partitions_timer_is_no_row() -> None:
+    """The worker would keep a row that nothing reads or deletes."""
+    pages = MemoryPages()
+    paged = PagedMap(pages)
+    paged.apply([(b"key", b"value")])
+    paged.flush()
+    timer = Row(page=b"1764000000000", number=-1)
+    changelog = _Changelog(iter([timer, Row(page=pages[1], number=1)]), {})
+    assert list(changelog.rows()) == [(OWNER_KEY, None), (b"key", b"value")]
 
 
 @pytest.mark.kafka

@@ -40,8 +40,8 @@ class PageStore(Protocol):
 
 
 def rows_of(number: int, page: bytes) -> Mapping[bytes, bytes]:
-    """The rows of one page of a map; none for its directory."""
-    return {} if number == _DIRECTORY else _read_rows(page)
+    """The rows of one page of a map; none for its directory, and what its owner has put before."""
+    return {} if number <= _DIRECTORY else _read_rows(page)
 
 
 class _Page:
