@@ -21,11 +21,23 @@ def stored(worker: WorkerConfig, queues: QueuesConfig) -> dict[str, object]:
 def test_the_configuration_of_an_earlier_run_is_read_back() -> None:
     worker, queues = load(SHIPPED)
     assert QueuesConfig.model_validate(stored(worker, queues)["queues"]) == queues
-    other = worker.model_copy(update={"max_record_bytes": 5_000})
+    other = worker.model_copy(update={"max_record_bytes": 5_000, "cloud_events": True})
     rules = _other_rules(stored(other, queues), stored(worker, queues), worker)
     assert rules is not None
     assert rules.processor_config == batch_rules(other, queues, queues).processor_config
     assert rules.processor_config.max_record_bytes == 5_000
+    assert rules.processor_config.cloud_events_of == worker.application
+
+
+def test_a_start_that_did_not_store_a_setting_is_read_with_the_current_one() -> None:
+    """Earlier versions did not store `cloud_events`."""
+    worker, queues = load(SHIPPED)
+    now = worker.model_copy(update={"cloud_events": True})
+    old = {**stored(worker, queues), "worker": {"max_record_bytes": 5_000, "clock": "wall"}}
+    rules = _other_rules(old, stored(now, queues), now)
+    assert rules is not None
+    assert rules.processor_config.max_record_bytes == 5_000
+    assert rules.processor_config.cloud_events_of == worker.application
 
 
 def test_the_same_configuration_is_not_sent_twice() -> None:

@@ -29,7 +29,7 @@ from ringfaust.times import wall_ms
 
 _STARTS = "ringfaust/starts.json"
 _IDENTITY = "ringfaust/job.json"
-_DECISIVE = ("max_record_bytes", "clock")
+_DECISIVE = ("max_record_bytes", "clock", "cloud_events")
 """The settings of worker.yaml that decide what a batch does."""
 _STARTS_KEPT = 4
 """Latest starts that are kept, needed or not: they help to understand a checkpoint."""
