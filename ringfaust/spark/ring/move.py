@@ -165,7 +165,9 @@ def move_to_worker(
     ends = _refuse_if_not_owner(worker, checkpoint, target)
     planned = last_planned(spark, checkpoint)
     if planned < 0 and any(end.job for end in ends):
-        release_rings(worker)  # it took them over and has never begun
+        # It took them over and has never begun. The changelog has all that they hold.
+        _shut_out(spark, checkpoint, target, planned)
+        release_rings(worker)
         return 0
     if planned < 0 or not is_finished(spark, checkpoint):
         raise _unfinished(checkpoint)
@@ -176,9 +178,7 @@ def move_to_worker(
     # Kept on the executors' disks: the driver holds the pages of one task at a time.
     with kept(_read_pages(spark, checkpoint), on_disk=True) as pages:
         _refuse_if_waiting(pages, repartitioned)
-        asyncio.run(give_up_outputs(target))
-        if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
-            raise _unfinished(checkpoint)
+        _shut_out(spark, checkpoint, target, planned)
         keys = shuffle_keys(spark, job.partitions, job.tasks)
         # While the job still has the rings: no worker copies again what the job has read.
         repartitioned_to = {topic: at for topic, at in offsets.items() if topic in repartitioned}
@@ -201,6 +201,13 @@ def _refuse_if_not_owner(
             "by workers or from another checkpoint: moving them would lose what happened since"
         )
     return ends
+
+
+def _shut_out(spark: SparkSession, checkpoint: str, target: OutputTarget, planned: int) -> None:
+    """Let the job write no more, and check that it has planned no micro-batch meanwhile."""
+    asyncio.run(give_up_outputs(target))
+    if last_planned(spark, checkpoint) != planned:  # a job was running, or paused, until now
+        raise _unfinished(checkpoint)
 
 
 def _unfinished(checkpoint: str) -> CannotMove:

@@ -208,8 +208,7 @@ async def claim_outputs(target: OutputTarget, *, has_begun: bool) -> None:
     committed = await _committed(target)
     if _is_owner(target, committed):
         return
-    mine = {target.query, _moved(target.query)}
-    if has_begun and any(_read_note(found)[0] not in mine for found in committed.values()):
+    if has_begun and _is_of_others(target, committed):
         raise OtherCheckpoint(target.worker.application)
     await _claim(target)
 
@@ -220,19 +219,21 @@ async def give_up_outputs(target: OutputTarget) -> None:
     Raises:
         OtherCheckpoint: another checkpoint was used since this one, or a job is running.
     """
-    if not await wrote_last(target, moved=True):
+    if _is_of_others(target, await _committed(target)):
         raise OtherCheckpoint(target.worker.application)
     await _claim(replace(target, query=_moved(target.query)))
 
 
-async def wrote_last(target: OutputTarget, *, moved: bool = False) -> bool:
-    """Whether the job of this checkpoint was the last one that might write.
-
-    With `moved` this is also true if `give_up_outputs` was called since.
-    """
+async def wrote_last(target: OutputTarget) -> bool:
+    """Whether the job of this checkpoint was the last one that might write."""
     committed = await _committed(target)
-    mine = {target.query, _moved(target.query)} if moved else {target.query}
-    return bool(committed) and {_read_note(found)[0] for found in committed.values()} <= mine
+    return {_read_note(found)[0] for found in committed.values()} == {target.query}
+
+
+def _is_of_others(target: OutputTarget, committed: CommittedOffsets) -> bool:
+    """Whether another checkpoint was used since this one, as far as the group still knows."""
+    mine = {target.query, _moved(target.query)}
+    return any(_read_note(found)[0] not in mine for found in committed.values())
 
 
 def _moved(query: str) -> str:
