@@ -72,6 +72,10 @@ class HadoopFolder:
         """Delete a file."""
         self._files.delete(self._at(name), False)
 
+    def delete_folder(self, name: str) -> None:
+        """Delete a subfolder, if it exists, and all that it holds."""
+        self._files.delete(self._at(name), True)
+
     def _at(self, name: str) -> Any:
         return self._hadoop.Path(self._path, name)
 
@@ -110,6 +114,15 @@ def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str,
     text = HadoopFolder(spark, checkpoint).read_text("sources/0/0") or "{}"
     found: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])  # after the version
     return found
+
+
+def forget_first_offsets(spark: SparkSession, checkpoint: str) -> None:
+    """Let a query that has planned no micro-batch begin where its options say.
+
+    Spark keeps where each source begins before it plans the first micro-batch, and prefers that to
+    `startingOffsets`.
+    """
+    HadoopFolder(spark, checkpoint).delete_folder("sources")
 
 
 def committed_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str, int]]:

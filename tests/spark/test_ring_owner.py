@@ -19,6 +19,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.stored_rows import JobOwner
 from ringfaust.spark.ring.ownership import (
     OtherOwner,
+    began_from_worker,
     refuse_other_owner,
     release_rings,
     rings_owners,
@@ -33,39 +34,38 @@ JOB = JobOwner("/data/rings", "mine", 1_764_000_000_000, from_worker=False)
 NOBODY, WORKERS = ChangelogEnd(None, has_rows=False), ChangelogEnd(None, has_rows=True)
 MINE = ChangelogEnd(JOB, has_rows=False)
 OTHERS = ChangelogEnd(JOB._replace(query="other"), has_rows=False)
-UNBEGUN = ChangelogEnd(JOB._replace(from_worker=True), has_rows=False)
 
 
 def refuse(*ends: ChangelogEnd, **given: bool) -> None:
-    known = {"from_worker": False, "has_begun": False, "wrote_last": False} | given
+    known = {"from_worker": False, "wrote_last": False} | given
     refuse_other_owner(ends, "app", "mine", **known)
 
 
 def test_who_may_have_the_rings() -> None:
     refuse(NOBODY, NOBODY)
-    refuse(MINE, NOBODY, has_begun=True)
-    refuse(MINE, WORKERS, has_begun=True)  # it was killed while it took them over
+    refuse(MINE, NOBODY)
+    refuse(MINE, WORKERS)  # it was killed while it took them over
     refuse(WORKERS, NOBODY, from_worker=True)
-    refuse(UNBEGUN, WORKERS, from_worker=True)
-    refuse(UNBEGUN, has_begun=True)
-    refuse(WORKERS, has_begun=True, wrote_last=True)  # a job of an earlier version
+    refuse(WORKERS, wrote_last=True)  # a job of an earlier version
 
 
-@pytest.mark.parametrize("given", [{}, {"from_worker": True}, {"has_begun": True}])
+@pytest.mark.parametrize("given", [{}, {"from_worker": True}, {"wrote_last": True}])
 def test_the_rings_of_another_job_are_refused(given: dict[str, bool]) -> None:
     with pytest.raises(OtherOwner, match=r"checkpoint /data/rings, since 2025-11-24 16:00:00\."):
         refuse(NOBODY, OTHERS, **given)
 
 
-@pytest.mark.parametrize("given", [{}, {"has_begun": True}])
-def test_the_rings_of_workers_are_refused(given: dict[str, bool]) -> None:
+def test_the_rings_of_workers_are_refused() -> None:
     with pytest.raises(OtherOwner, match=r"the rings of app belong to its workers\. Stop them all"):
-        refuse(NOBODY, WORKERS, **given)
+        refuse(NOBODY, WORKERS)
 
 
 def test_a_job_that_took_rings_over_begins_with_them() -> None:
-    with pytest.raises(OtherOwner, match="has not begun yet: start it with --from-worker again"):
-        refuse(UNBEGUN, UNBEGUN)
+    """Also if it was killed while it took them over."""
+    from_worker = ChangelogEnd(JOB._replace(from_worker=True), has_rows=False)
+    assert began_from_worker([from_worker, WORKERS], "mine")
+    assert not began_from_worker([from_worker], "other")
+    assert not began_from_worker([MINE, NOBODY], "mine")
 
 
 def log_of(harness: RingHarness) -> str:

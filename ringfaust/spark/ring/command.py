@@ -18,7 +18,12 @@ from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import brief_errors
-from ringfaust.spark.files import is_finished, last_planned
+from ringfaust.spark.files import (
+    forget_first_offsets,
+    is_finished,
+    last_committed,
+    last_planned,
+)
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import job, move, ownership
 from ringfaust.spark.ring.checkpoint import (
@@ -100,32 +105,50 @@ def run_move_to_worker(
 
 
 def _take_rings(
-    worker: WorkerConfig, settings: RingOptions, target: OutputTarget, *, has_begun: bool
-) -> None:
-    """Make this job the only one that has the application's rings (ADR 53)."""
+    worker: WorkerConfig,
+    settings: RingOptions,
+    target: OutputTarget,
+    *,
+    has_begun: bool,
+    has_state: bool,
+) -> bool:
+    """Make this job the only one that has the application's rings (ADR 53).
+
+    It has planned a micro-batch (`has_begun`), and committed one (`has_state`). Returns whether it
+    begins with what the worker's rings hold.
+    """
     asyncio.run(move.refuse_if_running(worker))
     ends = asyncio.run(ownership.rings_owners(worker))
-    if not settings.take_over or has_begun:
+    begins_again = not has_state and ownership.began_from_worker(ends, target.query)
+    if has_begun:
+        _refuse_options_of_new_jobs(settings, begins_again=begins_again)
+    from_worker = settings.from_worker or (begins_again and not settings.take_over)
+    if not settings.take_over:
         ownership.refuse_other_owner(
             ends,
             worker.application,
             target.query,
-            from_worker=settings.from_worker,
-            has_begun=has_begun,
+            from_worker=from_worker,
             wrote_last=has_begun and asyncio.run(wrote_last(target)),
         )
     asyncio.run(claim_outputs(target, has_begun=has_begun))
-    if not ownership.has_all(ends, target.query):
-        ownership.take_rings(
-            worker, settings.checkpoint, target.query, from_worker=settings.from_worker
-        )
+    # One that has not begun may have been started with other options before.
+    if not (has_begun and ownership.has_all(ends, target.query)):
+        ownership.take_rings(worker, settings.checkpoint, target.query, from_worker=from_worker)
+    return from_worker
 
 
 def _initial_state(
-    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig
+    spark: SparkSession, worker: WorkerConfig, queues: QueuesConfig, *, has_begun: bool
 ) -> dict[str, Any]:
-    """Arguments of `start_job` that make it begin with the worker's rings."""
+    """Arguments of `start_job` that make it begin with the worker's rings.
+
+    Nobody has written to the changelog since the job has the rings, so the first micro-batch can be
+    repeated. Spark has kept its offsets.
+    """
     state = move.worker_state(spark, worker)
+    if has_begun:
+        return {"state": state}
     try:
         return {"state": state, "offsets": move.worker_offsets(state, worker, queues)}
     except move.CannotMove:
@@ -133,14 +156,17 @@ def _initial_state(
         raise
 
 
-def _refuse_options_of_new_jobs(settings: RingOptions) -> None:
-    """Raise `CannotMove` if a job that has begun is given an option of one that begins."""
-    for option in ("from_worker", "take_over"):
-        if getattr(settings, option):
-            raise move.CannotMove(
-                f"{settings.checkpoint} belongs to a job that has already begun: omit "
-                f"--{option.replace('_', '-')} to continue it, or give a new folder"
-            )
+def _refuse_options_of_new_jobs(settings: RingOptions, *, begins_again: bool) -> None:
+    """Raise `CannotMove` if a job that has begun is given an option of one that begins.
+
+    One that repeats its first micro-batch may say again that it begins with the worker's rings.
+    """
+    if settings.take_over or (settings.from_worker and not begins_again):
+        option = "--take-over" if settings.take_over else "--from-worker"
+        raise move.CannotMove(
+            f"{settings.checkpoint} belongs to a job that has already begun: omit {option} to "
+            "continue it, or give a new folder"
+        )
 
 
 def _run_queries(
@@ -161,8 +187,7 @@ def _run_queries(
     repartitioned = [route.topic for route in job.repartitioned_routes(worker, queues)]
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
     begun = last_planned(spark, settings.checkpoint) >= 0
-    if begun:
-        _refuse_options_of_new_jobs(settings)
+    has_state = last_committed(spark, settings.checkpoint) >= 0
     identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = settings._replace(tasks=identity.tasks)
     target = OutputTarget(
@@ -170,12 +195,14 @@ def _run_queries(
     )
     ids = read_topic_ids(spark, worker, settings.checkpoint)
     ids.check([*direct, *repartitioned], has_read=begun)
-    _take_rings(worker, settings, target, has_begun=begun)
-    begin = _initial_state(spark, worker, queues) if settings.from_worker else {}
+    from_worker = _take_rings(worker, settings, target, has_begun=begun, has_state=has_state)
+    begin = _initial_state(spark, worker, queues, has_begun=begun) if from_worker else {}
+    if not begun:
+        forget_first_offsets(spark, settings.checkpoint)
     starts = record_start(spark, settings.checkpoint, worker, used, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
-    start = partial(job.start_job, spark, worker, used, starts=starts, target=target)
-    query = start(settings, **begin)
+    start = partial(job.start_job, spark, worker, used, starts=starts, target=target, **begin)
+    query = start(settings)
     monitor = JobMonitor(worker, repartitioned)
     with monitor.show():
         try:

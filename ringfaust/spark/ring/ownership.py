@@ -34,21 +34,24 @@ def has_all(ends: Sequence[ChangelogEnd], query: str) -> bool:
     return all(end.job and end.job.query == query for end in ends)
 
 
+def began_from_worker(ends: Sequence[ChangelogEnd], query: str) -> bool:
+    """Whether the job of this checkpoint has taken rings over to begin with what they hold."""
+    return any(end.job and end.job.query == query and end.job.from_worker for end in ends)
+
+
 def refuse_other_owner(
     ends: Sequence[ChangelogEnd],
     application: str,
     query: str,
     *,
     from_worker: bool,
-    has_begun: bool,
     wrote_last: bool,
 ) -> None:
     """Raise OtherOwner if the job of a checkpoint may not have the rings.
 
-    `ends` are their owners now. The job is to begin with all that workers' rings hold
-    (`from_worker`), or has planned a micro-batch before (`has_begun`). A job of an earlier version
-    has left nothing in the changelog, and is known by being the last one that wrote outputs
-    (`wrote_last`).
+    `ends` are their owners now. The job may be to begin with all that workers' rings hold
+    (`from_worker`). A job of an earlier version has left nothing in the changelog, and is known by
+    being the last one that wrote outputs (`wrote_last`).
     """
     if other := other_job(ends, query):
         raise OtherOwner(
@@ -56,13 +59,7 @@ def refuse_other_owner(
             f"{other.checkpoint}, since {time_text(other.since_ms)}. Go on with that one; or stop "
             "it, and begin with empty rings in a new folder with --take-over"
         )
-    mine = next((end.job for end in ends if end.job), None)
-    if mine and mine.from_worker and not (has_begun or from_worker):
-        raise OtherOwner(
-            f"the job of this checkpoint took the rings of {application} over from the workers and "
-            "has not begun yet: start it with --from-worker again"
-        )
-    if mine or from_worker or wrote_last:
+    if any(end.job for end in ends) or from_worker or wrote_last:
         return
     if any(end.has_rows for end in ends):
         raise OtherOwner(
