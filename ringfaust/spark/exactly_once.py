@@ -29,6 +29,7 @@ from aiokafka.structs import OffsetAndMetadata
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.offsets import CommittedOffset, group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
+from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.transactional.writer import TransactionalWriter
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ Row = TypeVar("Row")
 CommittedOffsets = Mapping[tuple[str, int], CommittedOffset]
 """Committed offsets by topic and partition; what they mean is up to the job."""
 
-BATCH_BYTES = 1_000_000
-"""Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 _BETWEEN_TRANSACTIONS_MS = 5
 """The coordinator is still busy with the previous transaction when the next one begins."""
 _ATTEMPTS = 3

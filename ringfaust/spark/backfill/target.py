@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import suggestion
 from ringfaust.kafka.admin import ExistingTopic, open_admin
+from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.spark.backfill.errors import CannotBackfill
 
-_BATCH_BYTES = 1_000_000
 _FRAME_BYTES = 500
 """A generous size of a record batch without its records."""
 _FOREVER = 1 << 62
@@ -69,7 +69,7 @@ async def read_targets(
             queue=route.queue,
             partitions=found.partitions,
             max_record_bytes=min(worker.max_record_bytes, message_bytes - _FRAME_BYTES),
-            batch_bytes=min(_BATCH_BYTES, message_bytes),
+            batch_bytes=min(BATCH_BYTES, message_bytes),
             is_broker_time=settings.get("message.timestamp.type") == "LogAppendTime",
             earliest_ms=max(0, now_ms - _number(settings, "message.timestamp.before.max.ms")),
             latest_ms=now_ms + _number(settings, "message.timestamp.after.max.ms"),

@@ -21,15 +21,11 @@ from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import spark_group, spark_transactional_id
 from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.packed_batch import PackedBatch
+from ringfaust.kafka.transactions import BATCH_BYTES
 from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
 from ringfaust.protocol.records import Role
-from ringfaust.spark.exactly_once import (
-    BATCH_BYTES,
-    CommittedOffsets,
-    ExactlyOnceWriter,
-    Transaction,
-)
+from ringfaust.spark.exactly_once import CommittedOffsets, ExactlyOnceWriter, Transaction
 
 _TRANSACTION_BYTES = 16_000_000
 """A transaction with more bytes is committed before the task is done."""
