@@ -201,7 +201,9 @@ def _run_queries(
         forget_first_offsets(spark, settings.checkpoint)
     starts = record_start(spark, settings.checkpoint, worker, used, direct)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
-    start = partial(job.start_job, spark, worker, used, starts=starts, target=target, **begin)
+    start: Callable[[RingOptions], StreamingQuery] = partial(
+        job.start_job, spark, worker, used, starts=starts, target=target, **begin
+    )
     query = start(settings)
     monitor = JobMonitor(worker, repartitioned)
     with monitor.show():
