@@ -14,8 +14,11 @@ from pyspark.sql import SparkSession
 
 from ringfaust.protocol.records import Role
 from ringfaust.spark.files import last_committed, last_planned
+from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import checkpoint as checkpoints
 from ringfaust.spark.ring import job
+from ringfaust.spark.ring.command import _take_rings
+from ringfaust.spark.ring.move import CannotMove
 from ringfaust.spark.ring.ownership import rings_owners, take_rings
 from ringfaust.spark.ring.writer import OtherCheckpoint, OutputTarget, claim_outputs
 from ringfaust.testing.broker import EmbeddedBroker
@@ -85,6 +88,30 @@ def test_a_first_micro_batch_that_failed_begins_with_the_workers_rings_again(
     check_events(harness.read(Role.EVENTS), SENT + 1)
     refused = run_command(spark, *harness.arguments("--once", "--from-worker"))
     assert "already begun: omit --from-worker" in refused.stderr
+
+
+@pytest.mark.kafka
+def test_a_job_begins_with_the_workers_rings_until_it_has_committed_or_is_told_otherwise(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Its last start before the first micro-batch counts, and is in the changelog."""
+    worker = RingHarness(tmp_path, broker.bootstrap_servers, "told").config
+    target = OutputTarget(worker=worker, query="mine", tasks=2, inputs=frozenset())
+
+    def take(*options: str, has_begun: bool = False, has_state: bool = False) -> bool:
+        given = RingOptions("/data/rings")._replace(**dict.fromkeys(options, True))
+        return _take_rings(worker, given, target, has_begun=has_begun, has_state=has_state)
+
+    assert not take()
+    assert take("from_worker")
+    assert take(has_begun=True) and take("from_worker", has_begun=True)
+    assert take()
+    assert not take("take_over")
+    assert not take(has_begun=True), "it has said that it begins with empty rings"
+    assert take("from_worker")
+    assert not take(has_begun=True, has_state=True)
+    with pytest.raises(CannotMove, match="already begun: omit --from-worker"):
+        take("from_worker", has_begun=True, has_state=True)
 
 
 @pytest.mark.kafka

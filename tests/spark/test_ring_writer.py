@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from ringfaust.spark.ring.writer import (
     Place,
     RingWriter,
     claim_outputs,
+    give_up_outputs,
     new_batches,
 )
 from ringfaust.testing.broker import EmbeddedBroker
@@ -159,6 +161,18 @@ def test_a_checkpoint_that_is_out_of_date_is_refused(target: OutputTarget) -> No
     write(newer, part(0, 0))
     assert written(target) == [b"1/0", b"0/0"]
     claimed(target.worker, "second", has_begun=True)
+
+
+def test_a_job_whose_places_have_expired_can_be_shut_out(target: OutputTarget) -> None:
+    """The group forgets them after a week without a job. Its rings could not move any more."""
+    worker = target.worker.model_copy(update={"application": f"{target.worker.application}-old"})
+    asyncio.run(create_topics(worker, QueuesConfig()))
+    forgotten = replace(target, worker=worker)
+    asyncio.run(give_up_outputs(forgotten))
+    with pytest.raises(OtherCheckpoint):
+        write(forgotten, part(1, 0))
+    with pytest.raises(OtherCheckpoint):
+        asyncio.run(give_up_outputs(replace(forgotten, query="second")))
 
 
 def test_the_groups_offsets_are_those_of_the_inputs(target: OutputTarget) -> None:
