@@ -17,10 +17,11 @@ from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.admin import NewTopic, open_admin
+from ringfaust.kafka.admin import BrokerRefused, NewTopic, open_admin
 from ringfaust.kafka.lag import TimeLeft, time_left, unread
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import group_offsets
+from ringfaust.spark.lake import monitor as monitor_module
 from ringfaust.spark.lake.monitor import LakeMonitor
 from ringfaust.spark.lake.store import LakeProgress
 from ringfaust.spark.lake.stream import lake_session, start, streams
@@ -89,6 +90,17 @@ def test_brokers_that_do_not_answer_are_a_warning(caplog: pytest.LogCaptureFixtu
         "the offsets", "the ends", "the retention",
     ]  # fmt: skip
     assert not monitor.has_read("sent")
+
+
+def test_a_request_that_fails_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise BrokerRefused("answer a request about topics", "RequestTimedOutError")
+
+    monkeypatch.setattr(monitor_module, "time_left", refuse)
+    LakeMonitor(WorkerConfig(bootstrap_servers="127.0.0.1:1"), ["sent"], {}).look(now=True)
+    assert "without the retention of the topics: BrokerRefused" in caplog.messages[-1]
 
 
 @pytest.mark.kafka

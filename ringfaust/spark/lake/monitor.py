@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ringfaust.config import WorkerConfig
-from ringfaust.kafka.admin import BrokerUnreachable
+from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable
 from ringfaust.kafka.lag import Read, time_left, unread
 from ringfaust.kafka.names import lake_group
 from ringfaust.kafka.offsets import commit_group_offsets
@@ -130,7 +130,7 @@ class LakeMonitor:
         """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
         try:
             return asyncio.run(answer)
-        except (KafkaError, BrokerUnreachable, TimeoutError, OSError) as error:
+        except (KafkaError, BrokerUnreachable, BrokerRefused, TimeoutError, OSError) as error:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:
                 self._reasons.add(reason)
