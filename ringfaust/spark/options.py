@@ -14,7 +14,13 @@ import typer
 
 def _location(value: str | None) -> str | None:
     """Make a folder absolute, as Spark needs it. A URI stays as it is."""
-    return value if value is None or "://" in value else str(Path(value).expanduser().absolute())
+    if value is None or "://" in value:
+        return value
+    try:
+        return str(Path(value).expanduser().absolute())
+    except RuntimeError:
+        text = f"{value!r}: there is no such user; write the path of the folder"
+        raise typer.BadParameter(text) from None  # it names the option
 
 
 def location(about: str) -> Any:

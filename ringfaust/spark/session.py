@@ -20,6 +20,7 @@ from ringfaust.compiled import is_in_present_folder
 from ringfaust.errors import BadSetting
 from ringfaust.java.jars import fetch, spark_connectors
 from ringfaust.java.runtime import find_java, without_second_collector
+from ringfaust.spark.errors import SPARK_ERRORS, JobFailed, first_line
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -69,7 +70,8 @@ def use_settings(conf: Sequence[str], packages: str | None) -> None:
     for each in conf:
         name, equals, value = each.partition("=")
         if not (equals and name.startswith("spark.")):
-            raise BadSetting("conf", each, "use NAME=VALUE, such as spark.executor.memory=4g")
+            shown = f"{name}=…" if equals else name  # the value may be a secret
+            raise BadSetting("conf", shown, "use NAME=VALUE, such as spark.executor.memory=4g")
         _given[name] = value
     if packages is not None:
         if not re.fullmatch(rf"{_PACKAGE}(,{_PACKAGE})*", packages):
@@ -98,6 +100,7 @@ def open_session(
         NoJava: no suitable Java was found.
         UnsupportedSpark: no jars of Kafka and Delta are known for this PySpark.
         FetchFailed: the jars of Kafka and Delta are not in the cache and could not be downloaded.
+        JobFailed: Spark does not start with this master or these settings.
     """
     settings = {**_DELTA, **_ALWAYS}
     if not _is_spark_submit():
@@ -118,10 +121,17 @@ def open_session(
         builder = builder.master(master)
     for key, value in (settings | dict(conf or {}) | _given).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    is_cluster = not (session.sparkContext.master or "").startswith("local[")
-    if runs_python and is_cluster and not executors_have_package(session):
-        session.sparkContext.addPyFile(_zip_package())
+    try:
+        session = builder.getOrCreate()
+        is_cluster = not (session.sparkContext.master or "").startswith("local[")
+        if runs_python and is_cluster and not executors_have_package(session):
+            session.sparkContext.addPyFile(_zip_package())
+    except SPARK_ERRORS as error:
+        raise JobFailed(
+            f"Spark does not start{f' with --master {master}' if master else ''}: "
+            f"{first_line(error)} Use a master such as local[4], spark://HOST:7077 or yarn, and "
+            "check --conf and --packages"
+        ) from error
     return session
 
 

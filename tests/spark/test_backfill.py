@@ -148,6 +148,15 @@ def test_bad_rows_can_be_skipped_into_quarantine(bench: Bench) -> None:
     assert len(all_records(bench.worker, bench.topic)) == ROWS - 1
 
 
+def test_a_folder_for_bad_rows_that_cannot_be_written_is_named(bench: Bench) -> None:
+    place = bench.folder / "a file"
+    place.touch()
+    rows = bench.rows().withColumn("carrier", F.when(F.col("n") != 8, F.col("carrier")))
+    with pytest.raises(CannotBackfill, match=f"--skip-bad: '{place}/some' cannot be written: "):
+        backfill(bench.spark, bench.request(rows, name="some", skip_bad=str(place)))
+    assert all_records(bench.worker, bench.topic) == []
+
+
 def test_an_open_quote_is_refused_also_if_bad_rows_are_skipped(bench: Bench) -> None:
     place = bench.folder / "bad"
     request = bench.request(name="open", skip_bad=str(place))
@@ -204,6 +213,14 @@ def test_a_topic_that_would_lose_the_times_is_refused(
             "--key: 'carier' is not a column .*Columns: n, carr",
         ),
         ({"mapping": RowMapping(timestamp="n / 2")}, "--timestamp: 'n / 2' is double"),
+        (
+            {"mapping": RowMapping(key="max(carrier)")},
+            "--key: .*max.carrier.* of one row: .MISSING_GROUP_BY",
+        ),
+        (
+            {"mapping": RowMapping(headers=[("h", "explode(array(n))")])},
+            "--header h: .*explode.* of one row: .UNSUPPORTED_GENERATOR",
+        ),
         ({"mapping": RowMapping(key="uuid()")}, "other values each time"),
         (
             {"mapping": RowMapping(headers=[("ringfaust-prio", "n")])},

@@ -326,5 +326,7 @@ def test_an_invalid_request_is_refused(bench: Bench) -> None:
     bench.add({"offset": 5})
     with pytest.raises(CannotBackfill, match="--where: .*resaon.*Columns: role, "):
         bench.run(where="resaon = 'rejected'")
+    with pytest.raises(CannotBackfill, match="--where: 'id > 5' fails for some .*CAST_INVALID_IN"):
+        bench.run(where="id > 5")
     with pytest.raises(CannotBackfill, match="--lake: '/no/lake' is no lake"):
         bench.run(lake="/no/lake")

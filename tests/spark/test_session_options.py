@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -114,6 +116,12 @@ def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
         session.use_settings([conf], None)
 
 
+def test_a_secret_without_its_prefix_is_not_repeated() -> None:
+    with pytest.raises(BadSetting, match=r"fs.s3a.secret.key=…") as refused:
+        session.use_settings(["fs.s3a.secret.key=hush=1"], None)
+    assert "hush" not in f"{refused.value}{refused.value.value}"
+
+
 @pytest.mark.parametrize("packages", ["", "hadoop-aws", f"{AWS},", "a:b"])
 def test_what_is_no_package_is_refused(packages: str) -> None:
     with pytest.raises(BadSetting, match=f"use GROUP:NAME:VERSION, such as {AWS}"):
@@ -123,6 +131,16 @@ def test_what_is_no_package_is_refused(packages: str) -> None:
 def test_s3_without_its_package_names_the_package(spark: SparkSession) -> None:
     with pytest.raises(JobFailed, match=f"add --packages {AWS}$"), brief_errors():
         HadoopFolder(spark, "s3a://bucket/lake").exists()
+
+
+@pytest.mark.java
+def test_a_master_that_is_none_is_named(tmp_path: Path) -> None:
+    """In a process of its own: the session that the tests share has a master."""
+    given = ["--lake", str(tmp_path), "--from", "dead", "--where", "true", "--master", "nonsense"]
+    command = [sys.executable, "-m", "ringfaust", "spark", "redrive", *given]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (found.returncode, "Traceback" in found.stderr) == (2, False), found.stderr
+    assert "Spark does not start with --master nonsense: " in found.stderr
 
 
 def test_rewind_without_a_broker_says_so_before_spark_starts(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from ringfaust.spark.backfill.parquet_source import read_parquet
 from ringfaust.spark.backfill.show import BackfillPlan, WriteResult
 from ringfaust.spark.backfill.target import Target, read_targets
 from ringfaust.spark.backfill.write import WriteTask, spread_slices
-from ringfaust.spark.errors import SPARK_ERRORS, first_line
+from ringfaust.spark.errors import SPARK_ERRORS, brief_errors, first_line
 from ringfaust.spark.frames import kept
 from ringfaust.spark.options import BackfillOptions, Format
 from ringfaust.spark.session import open_session
@@ -98,9 +98,14 @@ def read_options(
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
-    """Run the backfill, or its dry run, in a session of its own and print the result."""
+    """Run the backfill, or its dry run, in a session of its own and print the result.
+
+    Raises:
+        JobFailed: Spark ended the job with an error.
+        RingfaustError: see `backfill`.
+    """
     request = read_options(worker, queues, options)
-    with open_session(f"{worker.application} backfill", options.master) as spark:
+    with open_session(f"{worker.application} backfill", options.master) as spark, brief_errors():
         if options.dry_run:
             show.print_plan(Terminal(), plan(spark, request))
         else:
@@ -150,7 +155,11 @@ def backfill(spark: SparkSession, request: BackfillRequest) -> WriteResult:
                 "what", "fault", "topic", "key", "value", "headers", "timestamp_ms"
             )
             folder = f"{request.options.skip_bad.rstrip('/')}/{job.name}"
-            bad.coalesce(1).write.mode("overwrite").parquet(folder)  # replaces an earlier run's
+            try:
+                bad.coalesce(1).write.mode("overwrite").parquet(folder)  # replaces an earlier run's
+            except SPARK_ERRORS as error:
+                text = f"{folder!r} cannot be written: {first_line(error)}"
+                raise CannotBackfill("--skip-bad", text) from error
         if sum(ends.values()) == sum(progress.values()):
             return WriteResult(
                 job=job.name,

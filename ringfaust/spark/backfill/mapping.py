@@ -124,11 +124,13 @@ def _column(rows: DataFrame, option: str, text: str) -> tuple[Column, T.DataType
     """The column or expression, and its type."""
     try:
         column = F.col(quoted(text)) if text in rows.columns else F.expr(text)
-        kind = rows.select(column.alias("it")).schema["it"].dataType
+        # In a struct beside the row's columns, as an aggregate or a generator is none of one row.
+        of_row = rows.select(F.struct(column.alias("it")).alias("of_row"), F.struct("*"))
+        kind = of_row.select("of_row.it").schema["it"].dataType
     except PySparkException as error:
         known = ", ".join(name for name in rows.columns if name not in OWN)
         raise CannotBackfill(
-            option, f"{text!r} is not a column or SQL expression: {first_line(error)} "
+            option, f"{text!r} is not a column or SQL expression of one row: {first_line(error)} "
             f"Columns: {known}",
         ) from None  # fmt: skip
 

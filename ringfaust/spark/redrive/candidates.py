@@ -17,9 +17,10 @@ from ringfaust.redrive.memory import PAGE_RECORDS, Origin, RedrivenPage
 from ringfaust.redrive.plan import RedriveContext, read_jobs, read_pages
 from ringfaust.redrive.send import Redriven, share
 from ringfaust.spark.backfill.check import check_rows
-from ringfaust.spark.backfill.errors import OtherJob
+from ringfaust.spark.backfill.errors import CannotBackfill, OtherJob
 from ringfaust.spark.backfill.job import JobProfile, profile_rows
 from ringfaust.spark.backfill.target import Target, read_targets
+from ringfaust.spark.errors import SPARK_ERRORS, first_line
 from ringfaust.spark.redrive.records import (
     LakeRedriveRequest,
     payload_fault,
@@ -56,6 +57,7 @@ class LakeCandidates:
         self._topic = worker.topic(Role(request.options.role))
         self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
         messages = self._messages
+        self._evaluate_condition()
         self._jobs = asyncio.run(read_jobs(self.context, self._topic))
         self._earlier = self._earlier_self()
         is_sent = F.lit(False) if request.options.again else self._is_sent()
@@ -109,6 +111,17 @@ class LakeCandidates:
                 row["topic"], _bytes(row["value"]), _bytes(row["key"]), headers, row["partition"]
             )
             yield Redriven(self._origin(row), record)
+
+    def _evaluate_condition(self) -> None:
+        """Raise CannotBackfill if the condition fails for a value, such as text that is no number.
+
+        Only what is kept afterwards is computed, so this costs nothing.
+        """
+        try:
+            self._messages.count()
+        except SPARK_ERRORS as error:
+            text = f"{self._request.options.where!r} fails for some messages: {first_line(error)}"
+            raise CannotBackfill("--where", text) from error
 
     def _earlier_self(self) -> EarlierLakeJob | None:
         name = self._request.job

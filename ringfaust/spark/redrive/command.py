@@ -19,7 +19,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
 from ringfaust.spark.backfill.errors import BadRows
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
-from ringfaust.spark.errors import SPARK_ERRORS, first_line
+from ringfaust.spark.errors import SPARK_ERRORS, brief_errors, first_line
 from ringfaust.spark.options import RedriveOptions
 from ringfaust.spark.redrive.candidates import LakeCandidates, LakeRedrivePlan
 from ringfaust.spark.redrive.records import LakeRedriveRequest
@@ -28,10 +28,15 @@ from ringfaust.terminal import Terminal
 
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: RedriveOptions) -> None:
-    """Run the redrive, or its dry run, in a session of its own and print the result."""
+    """Run the redrive, or its dry run, in a session of its own and print the result.
+
+    Raises:
+        JobFailed: Spark ended the job with an error.
+        RingfaustError: see `redrive`.
+    """
     request = LakeRedriveRequest(worker, queues, options)
     out = Terminal()
-    with open_session(f"{worker.application} redrive", options.master) as spark:
+    with open_session(f"{worker.application} redrive", options.master) as spark, brief_errors():
         if options.dry_run:
             _print_plan(out, plan(spark, request), request.job)
         else:

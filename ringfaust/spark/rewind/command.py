@@ -89,7 +89,12 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
         name, equals, value = text.partition("=")
         if not equals:
             raise BadRewindOptions(f"--set {text}: use name=value, such as evict=head")
-        changes[name] = yaml.safe_load(value)
+        try:
+            changes[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise BadRewindOptions(
+                f"--set {text}: the value is not valid YAML; use a number, or a word: evict=head"
+            ) from None
     check_changes(changes)
     others = ", ".join(f"{name}={value}" for name, value in changes.items())
     if ring_sizes is None:
