@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ringfaust.config import RouteConfig
 from ringfaust.protocol import headers as h
@@ -21,6 +22,7 @@ from ringfaust.spark.audit.balance import ClosedDays, kept
 from ringfaust.spark.audit.offsets import CannotAudit, TopicOffsets
 from ringfaust.spark.audit.period import PeriodReader, start_of
 from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
+from ringfaust.spark.audit.show import remarks
 from ringfaust.spark.audit.sources import AuditRequest
 from ringfaust.spark.audit.verdict import Verdict, reconcile
 from ringfaust.spark.lake.tables import path
@@ -101,6 +103,15 @@ class Lake:
 
     def request(self) -> AuditRequest:
         return replace(REQUEST, lake=str(self.root))
+
+    def as_kafka(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let Kafka have all the records."""
+
+        def read_topics(spark: SparkSession, _: Any, topics: Any, *__: Any) -> Any:
+            bronze = spark.read.format("delta").load(path(str(self.root), "bronze"))
+            return bronze.where(F.col("topic").isin(*topics)).drop("date")
+
+        monkeypatch.setattr(period, "read_topics", read_topics)
 
     def copy(self, folder: Path) -> Lake:
         shutil.copytree(self.root, folder)
@@ -340,6 +351,46 @@ def test_the_inputs_of_a_removed_route_are_those_of_the_lake(
     assert {(row["kind"], row["source"]) for row in found.findings.collect()} == {
         ("unexplained", "in/0/3")
     }
+
+
+def test_without_a_lake_the_inputs_of_a_removed_route_are_not_compared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History()
+    one_day(history, FIRST)
+    lake = Lake(spark, tmp_path, write_bronze(spark, history, tmp_path))
+    lake.as_kafka(monkeypatch)
+    others = QUEUES.model_copy(update={"routes": [RouteConfig(topic="other", queue="q.other")]})
+    request = replace(REQUEST, queues=others)
+    offsets = {at: of for at, of in lake.offsets.items() if at[0] != "in"} | {("other", 0): (0, 0)}
+    verdict = reconcile(request, PeriodReader(spark, request, offsets).read())
+    assert named(verdict) == set()
+    assert verdict.balanced
+    count = len(history.topics["in"])
+    assert verdict.not_compared == {"in": count}
+    (remark,) = remarks(verdict)
+    assert remark.startswith(f"{count} records were not compared")
+    assert remark.endswith(f"no route names their topic any more: in {count}.")
+
+
+def test_records_that_kafka_has_compacted_away_are_not_compared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History()
+    one_day(history, FIRST)
+    for number in (3, 4):
+        lose(history, "in", number)
+    count = len(history.topics["in"])
+    lake = Lake(spark, tmp_path, write_bronze(spark, history, tmp_path))
+    lake.as_kafka(monkeypatch)
+    offsets = lake.offsets | {("in", 0): (0, count)}
+    for compacted, missing in ((frozenset[str](), True), (frozenset({"in"}), False)):
+        request = replace(REQUEST, compacted=compacted)
+        verdict = reconcile(request, PeriodReader(spark, request, offsets).read())
+        found = {source for kind, _, _, source in named(verdict) if kind == "unexplained"}
+        assert found == ({"in/0/3", "in/0/4"} if missing else set())
+        assert verdict.not_compared == ({} if missing else {"in": 2})
+        assert verdict.inputs == count - 2
 
 
 # --- balances -------------------------------------------------------------------------------------

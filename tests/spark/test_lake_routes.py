@@ -16,9 +16,11 @@ from aiokafka.structs import TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import Result
 
-from ringfaust.config import WorkerConfig, load_queues
+from ringfaust.config import QueuesConfig, WorkerConfig, load_queues
 from ringfaust.kafka.admin import connected_admin
-from ringfaust.spark.audit.offsets import CannotAudit
+from ringfaust.protocol.records import Role
+from ringfaust.protocol.revisions import Configuration, revision_rows
+from ringfaust.spark.audit.offsets import CannotAudit, compacted_topics
 from ringfaust.spark.audit.period import PeriodReader
 from ringfaust.spark.audit.rounds import audit_offsets
 from ringfaust.spark.audit.sources import AuditRequest
@@ -81,13 +83,27 @@ class RoutedLake:
 
         asyncio.run(ask())
 
-    def try_to_read(self, *routes: str) -> Result:
-        """Run the command with routes of these topics, without the streams of other topics."""
+    def write_routes(self, *routes: str) -> QueuesConfig:
+        """Let queues.yaml have routes of these topics."""
         config = {
             "routes": [{"topic": self.topic(topic), "queue": "q"} for topic in routes],
             "queues": {"q": {"ring_size": 3}},
         }
         (self.folder / "queues.yaml").write_text(json.dumps(config))
+        return QueuesConfig.model_validate(config)
+
+    def apply(self, *routes: str) -> None:
+        """What `ringfaust apply` writes."""
+        topic = self.worker.topic(Role.CONFIGURATION)
+        make_topic(self.worker, topic, 1)
+        document = self.write_routes(*routes).document()
+        (row,) = revision_rows(topic, [Configuration(1, document, "ann", "", 1)])
+        record = {"topic": topic, "key": row.key, "value": row.value, "partition": 0}
+        asyncio.run(write_records(self.worker.bootstrap_servers, [record]))
+
+    def try_to_read(self, *routes: str) -> Result:
+        """Run the command with routes of these topics, without the streams of other topics."""
+        self.write_routes(*routes)
         arguments = ("--to", self.root, "--config", str(self.folder))
         with patch.object(command, "streams", _inputs_alone):
             return run_command(self.spark, "spark", "lake", "--once", *arguments)
@@ -132,6 +148,35 @@ def places(**offsets: range) -> list[str]:
 
 
 BOTH = places(a=range(3), b=range(3))
+
+
+def test_routes_are_those_that_were_applied(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """The file of the machine that runs the job may be an older one (R128)."""
+    found = {"bootstrap_servers": broker.bootstrap_servers, "application": "has-applied"}
+    worker = WORKER.model_copy(update=found)
+    asyncio.run(make_topics(worker))
+    lake = RoutedLake(spark, worker, tmp_path)
+    shutil.rmtree(lake.root)  # of the application of the other tests
+    lake.apply("a", "b")
+    done = lake.try_to_read("a")
+    assert done.exit_code == 0, done.output
+    assert "queues.yaml of this worker differs from revision 1, which ann applied" in done.stderr
+    assert lake.inputs() == BOTH
+
+    audited = run_command(spark, "spark", "audit", "--json", "--config", str(tmp_path))
+    assert audited.exit_code == 0, audited.output
+    assert "queues.yaml of this worker differs from revision 1" in audited.stderr
+    verdict = json.loads(audited.stdout.splitlines()[-1])
+    assert (verdict["inputs"], verdict["waiting"]) == (6, 6)
+
+
+def test_the_audit_asks_which_topics_are_compacted(worker: WorkerConfig) -> None:
+    names = [f"compacted-{uuid.uuid4().hex[:6]}", f"kept-{uuid.uuid4().hex[:6]}", "missing"]
+    make_topic(worker, names[0], 1, {"cleanup.policy": "compact,delete"})
+    make_topic(worker, names[1], 1)
+    assert asyncio.run(compacted_topics(worker, names)) == {names[0]}
 
 
 def test_a_route_that_comes_back_continues_where_it_stopped(lake: RoutedLake) -> None:

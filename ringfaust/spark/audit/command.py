@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +16,10 @@ from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
+from ringfaust.spark.applied import queues_in_use
 from ringfaust.spark.audit import rounds, show
 from ringfaust.spark.audit.balance import Balance
+from ringfaust.spark.audit.offsets import compacted_topics
 from ringfaust.spark.audit.report.page import write_report
 from ringfaust.spark.audit.rounds import DayVerdict, LakeDays
 from ringfaust.spark.audit.sources import AuditRequest
@@ -32,15 +35,25 @@ from ringfaust.times import length_ms, wall_ms
 def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
     """Audit and print the result. The exit status is 0 if every round and day balanced, else 1.
 
+    What was applied takes the place of queues.yaml (R128).
+
     Raises:
+        BrokerUnreachable: no broker answers.
+        ConfigError: what was applied is not valid for this version.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
         CannotAudit: the topics, the lake or a balance cannot be read.
         BadSetting: a duration or a day is invalid.
         JobFailed: Spark ended the job with an error.
     """
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
-    request = AuditRequest(worker, queues, window, options.repeats is Repeats.FAIL, options.lake)
     since, end_ms = _days(options)
+    used = queues_in_use(worker, queues)
+    routed = {route.topic for route in used.routes}
+    request = AuditRequest(
+        worker, used, window, options.repeats is Repeats.FAIL, options.lake,
+        compacted=asyncio.run(compacted_topics(worker, routed)),
+    )  # fmt: skip
     with (
         stop_requested(interrupt=True) as stop,
         Terminal(stderr=True).status("starting Spark") as status,

@@ -40,6 +40,21 @@ async def topic_offsets(worker: WorkerConfig, topics: Collection[str]) -> TopicO
     return {(tp.topic, tp.partition): (begins[tp], ends[tp]) for tp in tps}
 
 
+async def compacted_topics(worker: WorkerConfig, topics: Collection[str]) -> frozenset[str]:
+    """Those of the topics in which any record may be missing, as Kafka compacts them.
+
+    Raises:
+        BrokerUnreachable: no broker answers.
+    """
+    async with open_admin(worker.brokers()) as admin:
+        existing = await admin.existing(topics)
+    return frozenset(
+        topic
+        for topic, about in existing.items()
+        if "compact" in about.settings.get("cleanup.policy", "")
+    )
+
+
 async def offsets_at(
     worker: WorkerConfig, topics: Collection[str], time_ms: int
 ) -> dict[tuple[str, int], int]:

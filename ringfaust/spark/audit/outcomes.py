@@ -23,6 +23,7 @@ from ringfaust.spark.audit.sources import (
     parts_of,
     position,
     positions,
+    topics_of,
 )
 from ringfaust.spark.lines import REFUSAL
 
@@ -70,14 +71,18 @@ class OutcomeChecker:
             dropped = dropped.filter("offset >= floor and offset < begin")
             first = dropped.groupBy("topic", "partition").agg(F.min("offset").alias("offset"))
             begins |= {at: floors.get(at, offset) for at, offset in positions(first).items()}
+        for at, (_, end) in self.data.offsets.items():
+            if at[0] in self.request.compacted:  # any record may be missing
+                begins[at] = end
         return rows()
 
     # --- one outcome -----------------------------------------------------------------------------
 
-    def outcomes(self) -> tuple[list[DataFrame], DataFrame]:
+    def outcomes(self) -> tuple[list[DataFrame], DataFrame, dict[str, int]]:
         """Findings: inputs with no outcome or several, and outcomes without an input.
 
-        Also the inputs that no worker has read yet. They are safe in Kafka, and no fault.
+        Also the inputs that no worker has read yet, which are safe in Kafka and no fault, and by
+        topic the number of inputs with an outcome that are not there to compare.
         """
         inputs = self.data.inputs
         both = inputs.select("topic", "partition", "offset", "source").join(
@@ -89,7 +94,7 @@ class OutcomeChecker:
         lost = both.filter(is_input & (outcomes < 1))
         read, waiting = self._split_by_progress(lost)
         twice = both.filter(is_input & (outcomes > 1))
-        others = self._with_begins(both.filter(~is_input))
+        others = checkpoint(self._with_begins(both.filter(~is_input)))
         nowhere = others.filter("not is_gone and not is_earlier")
         again = others.filter("is_earlier and more_outcomes > 0")
         many = F.format_string("%d outcomes of one record: %s", "outcomes", "what")
@@ -102,7 +107,8 @@ class OutcomeChecker:
         )
         # Without the partition: it is that of the input topic, not that of the queue.
         columns = ("source", "what", "outcomes")
-        return [finding(rows.select(*columns), kind, text) for rows, kind, text in found], waiting
+        findings = [finding(rows.select(*columns), kind, text) for rows, kind, text in found]
+        return findings, waiting, _count_gone(others)
 
     def _entries(self) -> DataFrame:
         """One row per source: source, outcomes (how many), what (their events), more_outcomes.
@@ -257,16 +263,22 @@ class OutcomeChecker:
         return both.dropDuplicates(["source"])
 
     def _with_begins(self, frame: DataFrame) -> DataFrame:
-        """Add whether nobody has the source any more, and whether it is of an earlier period."""
+        """Add whether the audit has not got the source, and whether it is of an earlier period.
+
+        It does not read topics without a route that no lake has.
+        """
         topic, partition, offset = parts_of(F.col("source"))
         # Names that no frame has: these columns are dropped again.
         at = {"_topic": topic, "_partition": partition, "_offset": offset}
+        read = [topic for topics in topics_of(self.request).values() for topic in topics]
+        is_read = F.col("_topic").isin("", *read, *self._removed)
         begins = self._begins.selectExpr(
             "topic _topic", "partition _partition", "begin _begin", "floor _floor", "end _end"
         )
         frame = frame.withColumns(at).join(F.broadcast(begins), ["_topic", "_partition"], "left")
         return frame.withColumns({
-            "is_gone": F.coalesce(F.expr("_offset < _begin OR _offset >= _end"), F.lit(False)),
+            "is_gone": ~is_read
+            | F.coalesce(F.expr("_offset < _begin OR _offset >= _end"), F.lit(False)),
             "is_earlier": F.coalesce(F.col("_offset") < F.col("_floor"), F.lit(False)),
         }).drop("_topic", "_partition", "_offset", "_begin", "_floor", "_end")  # fmt: skip
 
@@ -326,6 +338,13 @@ class OutcomeChecker:
         )
         allowed = by_files.unionByName(while_running).filter("form is not null").distinct()
         return other.join(allowed, ["queue", "form"], "left_anti")
+
+
+def _count_gone(others: DataFrame) -> dict[str, int]:
+    """By topic, the number of records with an outcome that are not there to compare."""
+    gone = others.filter("is_gone and not is_earlier and outcomes > 0")
+    rows = gone.groupBy(parts_of(F.col("source"))[0].alias("topic")).count().collect()
+    return {row["topic"]: row["count"] for row in sorted(rows)}
 
 
 def _payload_form(queues: QueuesConfig):  # type: ignore[no-untyped-def]

@@ -56,6 +56,12 @@ def remarks(verdict: Verdict) -> list[str]:
             f"{len(verdict.gaps):,} gaps: these offsets were gone before a worker could process "
             f"them: {named}{more}."
         )
+    if verdict.not_compared:
+        named = ", ".join(f"{topic} {count:,}" for topic, count in verdict.not_compared.items())
+        found.append(
+            f"{sum(verdict.not_compared.values()):,} records were not compared, as they are gone "
+            f"or no route names their topic any more: {named}."
+        )
     if verdict.repeats:
         found.append(f"{verdict.repeats:,} records are exact copies of earlier ones.")
     return found
@@ -154,7 +160,8 @@ def json_lines(verdict: Verdict, seconds: float) -> Iterator[str]:
         "verdict",
         balanced=verdict.balanced, seconds=round(seconds, 1), inputs=verdict.inputs,
         waiting=verdict.waiting, events=verdict.lines, records=verdict.records,
-        repeats=verdict.repeats, gaps=verdict.gaps, findings=verdict.kinds,
+        repeats=verdict.repeats, gaps=verdict.gaps, not_compared=verdict.not_compared,
+        findings=verdict.kinds,
         unbalanced_queues=verdict.unbalanced, unbalanced_windows=verdict.unbalanced_windows,
         **verdict.totals,
     )  # fmt: skip
@@ -191,7 +198,7 @@ def day_lines(day: date, verdict: Verdict, seconds: float) -> Iterator[str]:
         "day",
         day=str(day), balanced=verdict.balanced, seconds=round(seconds, 1),
         inputs=verdict.inputs - verdict.waiting, events=verdict.lines, records=verdict.records,
-        findings=verdict.kinds,
+        not_compared=verdict.not_compared, findings=verdict.kinds,
     )  # fmt: skip
     yield from _details(verdict)
 

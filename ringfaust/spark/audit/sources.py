@@ -42,6 +42,8 @@ class AuditRequest:
     """Exact copies of records are faults; otherwise they are only counted."""
     lake: str | None = None
     """Folder or URI of a lake that has events and outputs; None reads the topics."""
+    compacted: frozenset[str] = frozenset()
+    """The producers' topics of which Kafka keeps only the last record of each key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -48,6 +49,8 @@ class Verdict:
     """Result of `accounts.window_rows`; None if no windows were requested."""
     findings: DataFrame
     """Result of `findings.gather`."""
+    not_compared: Mapping[str, int] = field(default_factory=dict)
+    """By producers' topic, the number of records that are not there to compare with outcomes."""
     closing: Balance | None = None
     """What the next period needs; None if the data does not end a period."""
 
@@ -79,7 +82,7 @@ def reconcile(
     required = joined(match.expected(events), opening, "expected")
     pairs = checkpoint(match.matched(required, outputs))
     checker = OutcomeChecker(request, data, events, closes=closes)
-    outcome_findings, waiting = checker.outcomes()
+    outcome_findings, waiting, not_compared = checker.outcomes()
     command_findings, open_commands = checker.commands()
     compared, closing = outputs, None
     if closes:
@@ -142,6 +145,7 @@ def reconcile(
         queues=queue_rows,
         windows=windows,
         findings=findings,
+        not_compared=not_compared,
         closing=closing,
     )
 

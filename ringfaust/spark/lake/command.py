@@ -16,6 +16,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
+from ringfaust.spark.applied import queues_in_use
 from ringfaust.spark.errors import JobFailed, brief_errors
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import gold, silver
@@ -41,6 +42,8 @@ _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str:
     """Read events, outputs and inputs into the lake, until SIGTERM or SIGINT unless `once`.
 
+    What was applied takes the place of queues.yaml (R128).
+
     It returns a sentence about what it did.
 
     Raises:
@@ -50,12 +53,15 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
         RecreatedTopic: a topic was deleted and created again since the lake has read it.
         BadSetting: `catalog` is not the name of a schema.
         BrokerUnreachable: no broker answers.
+        ConfigError: what was applied is not valid for this version.
+        UnsupportedLevel: this version does not support the feature level in use (R129).
         MonitorCannotListen: the port for metrics is in use.
     """
     root = options.to
     if options.catalog is not None:
         check_schema(options.catalog)
-    read = {*(route.topic for route in queues.routes), *map(worker.topic, _READ_BY_WORKERS)}
+    routes = queues_in_use(worker, queues).routes
+    read = {*(route.topic for route in routes), *map(worker.topic, _READ_BY_WORKERS)}
     parts = streams(root, worker, sorted(read) if options.inputs else ())
     topics = [topic for part in parts for topic in part.topics]
     existing = {tp.topic for tp in asyncio.run(existing_partitions(worker.brokers(), topics))}
