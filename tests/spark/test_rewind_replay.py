@@ -145,6 +145,28 @@ def test_a_slot_takes_at_most_one_message_and_ends_as_in_history() -> None:
     ]
 
 
+@pytest.mark.parametrize("timeout", [False, True])
+def test_a_message_that_is_lost_while_it_is_held_does_not_come_back(timeout: bool) -> None:
+    """Its body was lost in a crash (R82). Here another one of the same consumer returns."""
+    sends = [
+        [EventLine(n, "added", n, f"in/0/{n}", None, n, f"m{n}", n, 4, 100)] for n in (1, 2, 3)
+    ]
+    attached = EventLine(4, "attached", 10, "control/0/0", None, consumer="me")
+    taken = [
+        EventLine(4, "dispatched", 10, "control/0/0", None, n, f"m{n}", consumer="me", delivery=n)
+        for n in (1, 2)
+    ]
+    late = [[EventLine(5, "added", 20, "in/0/4", None, 4, "m4", 20, 4, 100)]]
+    gone = [
+        EventLine(6, "lost", 30, "control/0/1", None, 1, "m1"),
+        EventLine(6, "returned", 30, "control/0/1", None, 2, "m2", delivery=2),
+        EventLine(6, "detached", 30, "control/0/1", None, consumer="me", timeout=timeout),
+    ]
+    for lines in (gone, [gone[1], gone[0], gone[2]]):
+        left = replayed([*sends, [attached, *taken], *late, lines], {"ring_size": 3}, {})
+        assert [(each.event, each.id, each.step) for each in left] == [("removed", "m1", 6)]
+
+
 def test_an_incomplete_history_is_refused() -> None:
     with pytest.raises(IncompleteHistory, match="message 7 follows 0"):
         replayed([[EventLine(9, "added", 1, "in/0/9", None, 7, "m7", 1, 4, 100)]], {}, {})

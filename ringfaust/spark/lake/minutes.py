@@ -29,6 +29,7 @@ _ADDED = "event IN ('added', 'scheduled')"
 _DELAYED = "(event = 'returned' AND coalesce(due_ms > 0, false))"
 _FROM_DELIVERY = """(event IN ('acked', 'dead', 'returned')
     OR (event = 'expired' AND coalesce(delivery > 0, false))
+    OR (event = 'lost' AND by <> 'start')
     OR (event = 'evicted' AND coalesce(reason, '') = 'return_overflow'))"""
 _FROM_READY = f"""(event = 'dispatched'
     OR (event IN ('evicted', 'expired', 'removed', 'moved_out', 'lost')
@@ -51,7 +52,8 @@ _CHANGES = {
 """By depth, the lines that raise or lower it.
 
 An exit line does not say whether its message was ready or scheduled: it counts as one of a ready
-message, and `followed` corrects it.
+message, and `followed` corrects it. A start finds the lost messages that no consumer holds; those
+that are held are lost when they come back (R82).
 """
 
 

@@ -31,8 +31,10 @@ _RECORD_LINES = 1 << 20
 _ENTERS, _ENDS = any_of(ENTRY_EVENTS), any_of(EXIT_EVENTS)
 _DISPATCHED = "event = 'dispatched'"
 _SETTLES = "(event IN ('acked', 'returned') OR (event = 'expired' AND delivery > 0))"
-_ENDS_UNNAMED = "(fate = 'dead' OR reason = 'return_overflow')"
-"""The last line of such a message ends its last delivery without giving the number."""
+_ENDS_UNNAMED = "(fate IN ('dead', 'lost') OR reason = 'return_overflow')"
+"""The last line of such a message ends its last delivery without giving the number. That of a lost
+one does so only if nothing else has ended the delivery: most were ready or scheduled."""
+_LOST = "c.how = 'lost'"
 
 _BOUNDS = ("min", "max")
 _LENGTHS = ("age_ms", "held_ms")
@@ -81,6 +83,7 @@ _DELIVERY = {
     **_when(_SETTLES, how="l.event", settled_ms="l.time_ms", settled_step="l.step"),
     **_when(_SETTLES, settled_date="l.date"),
 }
+_SETTLED = ("how", "settled_ms", "settled_step", "settled_date")
 _UNNAMED = {
     "partition": "m.partition",
     "delivery": "m.last_delivery",
@@ -221,6 +224,8 @@ def _deliveries(name_of: TableName, where: str, upto: int | None, messages: str)
     every = (*_DELIVERY_KEY, *_DELIVERY)
     unnamed = {name: _UNNAMED.get(name, "NULL") for name in every}
     combined = {name: f"max(c.{name})" for name in _DELIVERY}
+    for name in _SETTLED:
+        combined[name] = f"coalesce(max(c.{name}) FILTER (WHERE NOT {_LOST}), max(c.{name}))"
     kept = {name: f"g.{name}" for name in every}
     kept |= {"held_ms": "g.settled_ms - g.handed_ms", "batch": _batch(upto)}
     about = f"{where} AND ({_DISPATCHED} OR {_SETTLES})"
@@ -235,7 +240,8 @@ SELECT {select_list(kept)} FROM (
         SELECT {select_list(unnamed)} FROM ({messages}) m
         WHERE {_ENDS_UNNAMED} AND m.last_delivery IS NOT NULL
     ) c GROUP BY {", ".join(f"c.{name}" for name in reversed(_DELIVERY_KEY))}
-) g"""
+    HAVING count(*) > count(*) FILTER (WHERE {_LOST})
+) g"""  # a delivery of which there is no more has ended before the last closing
 
 
 def _queue_minutes(name_of: TableName) -> tuple[str, Sequence[str]]:

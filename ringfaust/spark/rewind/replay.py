@@ -74,7 +74,7 @@ class Departure(NamedTuple):
     sequence: int
     id: str
     event: str
-    """acked, evicted, expired, dead or removed (also for a move)."""
+    """acked, evicted, expired, dead or removed (also for a move or a loss)."""
     reason: str
     ring_size: int
     """The ring size of an eviction; else 0."""
@@ -143,6 +143,9 @@ class Replay:
             if _returns_message(line):
                 returning.append(line)
                 continue
+            if line.event == "lost" and line.sequence in self._open:
+                self._lose(line)
+                continue
             if line.event == "detached":
                 self._detach(line, returning)
                 returning = []
@@ -201,8 +204,8 @@ class Replay:
     def _open_slots(self, following: Sequence[EventLine]) -> None:
         """Open the slots that the next command fills, before it runs."""
         for line in following:
-            if _returns_message(line) or line.event == "detached":  # it frees slots for others
-                break
+            if _returns_message(line) or line.event in ("detached", "lost"):
+                break  # it frees slots for others
             if line.event == "dispatched":
                 self._open_slot(line)
 
@@ -235,6 +238,15 @@ class Replay:
             return
         about = (_NAME, held.consumer, held.message.id, held.number)
         self._send_command(c.Ack(*about) if line.event == "acked" else c.Reject(*about))
+
+    def _lose(self, line: EventLine) -> None:
+        """Let the message of a slot go that came back without its body (R82)."""
+        held = self._close_slot(line)
+        if held is None:
+            return
+        with self._without_dispatch():  # others that come back with it come first
+            self._send_command(c.Ack(_NAME, held.consumer, held.message.id, held.number))
+            self._out[-1] = self._out[-1]._replace(event="removed")
 
     def _requeue(self, lines: Sequence[EventLine]) -> None:
         """Requeue a set of deliveries: newest first, without dispatch until all are back (R21)."""

@@ -90,7 +90,7 @@ class VariantResult:
     partition: int
     variant: str
     left: Mapping[str, int]
-    """Number of departures by event: evicted, acked, expired, dead, removed (including moves)."""
+    """Number of departures by event: evicted, acked, expired, dead, removed (or moved, or lost)."""
     same: int
     """Number of messages evicted in both history and replay."""
     spared: int
@@ -184,7 +184,7 @@ def _replayed(
 
 
 def _departed(line: EventLine, generation: int) -> Departure:
-    event = "removed" if line.event == "moved_out" else line.event
+    event = "removed" if line.event in ("moved_out", "lost") else line.event
     return Departure(
         generation, line.step, line.time_ms, line.sequence or 0, line.id or "", event,
         line.reason or "", 0,
