@@ -288,6 +288,16 @@ def test_a_topic_that_was_created_again_is_refused(lake: RoutedLake) -> None:
     lake.read("a")
 
 
+def test_a_time_in_nanoseconds_is_explained(lake: RoutedLake) -> None:
+    topic = lake.topic("c")
+    make_topic(lake.worker, topic, 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    record = {"topic": topic, "value": b"v", "timestamp_ms": 1_700_000_000_000_000_000}
+    asyncio.run(write_records(lake.worker.bootstrap_servers, [record]))
+    refused = lake.try_to_read("c")
+    assert refused.exit_code == 2
+    assert "timestamp that Spark cannot read, such as one in nanoseconds" in refused.output
+
+
 def test_a_second_lake_in_one_folder_is_refused_in_plain_words(lake: RoutedLake) -> None:
     """The other driver completes the batch while this one writes it."""
     lake.read("a")

@@ -33,8 +33,14 @@ _SCHEMA_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _POLL_S = 1
 _DAYS_S = 60.0
 """How often to see whether the clock closes a day."""
-_OTHER_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
-"""What Spark says if a batch was completed by another driver."""
+_REMEDIES = {
+    "CONCURRENT_STREAM_LOG_UPDATE": "is being written by another run of this command, which has "
+    "overtaken this one: run only one for each folder. Nothing was written twice",
+    "ArithmeticException: long overflow": "cannot copy the producers' topics: a record has a "
+    "timestamp that Spark cannot read, such as one in nanoseconds. Let its producer write ms, and "
+    "give --no-inputs, or take the topic's route out",
+}
+"""What Spark says, and what a person can do. The first: another driver has completed a batch."""
 _READ_BY_WORKERS = (Role.CONTROL, Role.HOP)
 """And the producers' topics."""
 
@@ -100,13 +106,10 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             monitor.look(now=True)
             return monitor.summary()
     except JobFailed as error:
-        if _OTHER_DRIVER not in str(error):
-            raise
-        raise LakeError(
-            root,
-            "is being written by another run of this command, which has overtaken this one: "
-            "run only one for each folder. Nothing was written twice",
-        ) from error
+        for said, remedy in _REMEDIES.items():
+            if said in str(error):
+                raise LakeError(root, remedy) from error
+        raise
     finally:
         for query in queries.values():
             query.stop()  # the next start repeats an unfinished batch

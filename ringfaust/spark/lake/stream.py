@@ -25,7 +25,7 @@ from ringfaust.spark.kafka import stream_topics
 from ringfaust.spark.lake import gold, inputs, silver
 from ringfaust.spark.lake.inputs import checkpoint
 from ringfaust.spark.lake.store import LakeError, LakeProgress, append, compact, create_tables
-from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, read
+from ringfaust.spark.lake.tables import BRONZE, MOSTLY_DISTINCT, TABLES, TIMES, read
 from ringfaust.spark.session import set_unless_given
 from ringfaust.spark.topic_ids import ReadTopicIds
 
@@ -40,6 +40,7 @@ _SETTINGS = {
     "spark.sql.execution.useObjectHashAggregateExec": "false",
     # Cached data lives as long as a batch and is not worth compressing.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    **TIMES,
     **{f"parquet.enable.dictionary#{column}": "false" for column in MOSTLY_DISTINCT},
 }
 _TRIGGER = "1 second"
@@ -51,6 +52,9 @@ _FETCH_BYTES = 16_000_000
 """Per partition. Kafka's default of 1 MB holds eleven events records: a task would mostly wait."""
 _BATCHES_PER_COMPACTION = 50
 """Each batch adds a few files to a day's folder."""
+_DATE = "greatest(DATE '0001-01-01', least(DATE '9999-12-31', to_date(timestamp)))"
+"""Producers choose the times: in microseconds they are of the year 55840, and Python cannot open a
+table that is partitioned by such a day."""
 OUTPUTS = (Role.DISPATCHED, Role.EVICTED, Role.DEAD)
 
 
@@ -208,6 +212,6 @@ def lake_session(spark: SparkSession, root: str, worker: WorkerConfig) -> SparkS
 def _bronze(rows: DataFrame, batch: int) -> DataFrame:
     return (
         rows.withColumnRenamed("timestampType", "timestamp_type")
-        .withColumns({"batch": F.lit(batch).cast("long"), "date": F.to_date("timestamp")})
+        .withColumns({"batch": F.lit(batch).cast("long"), "date": F.expr(_DATE)})
         .select(BRONZE.schema.names)
     )

@@ -56,6 +56,9 @@ _BATCH_AND_DATE = ((_LONG, "batch"), (_DATE, "date"))
 _MESSAGE = ((_INT, "partition"), (_TEXT, "queue"), (_LONG, "life sequence"), (_TEXT, "id"))
 """What identifies a message, and its id. Sequences begin at 1 in each lifecycle of a queue."""
 
+TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""A setting of sessions that write tables. In Spark's default format Arrow cannot read times before
+1677 and after 2262, which are those of producers that take another unit."""
 BRONZE = LakeTable(
     "bronze",
     "bronze/records",

@@ -21,7 +21,7 @@ from ringfaust.spark.audit.balance import ClosedDays, TopicPositions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake.store import LakeError, application_of, compact, create_tables
-from ringfaust.spark.lake.tables import BRONZE, TABLES, LakeTable, path, read
+from ringfaust.spark.lake.tables import BRONZE, TABLES, TIMES, LakeTable, path, read
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.options import MaintainOptions
 from ringfaust.spark.session import open_session, set_unless_given
@@ -38,6 +38,7 @@ _SETTINGS = {
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
     # Vacuum lists files in so many tasks. Spark's default is 10,000, for each table.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
+    **TIMES,
 }
 _NEVER_REWRITTEN = ("queues", "scheduled")
 """They are small, and the stream replaces their rows in each batch."""
