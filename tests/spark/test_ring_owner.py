@@ -37,7 +37,7 @@ OTHERS = ChangelogEnd(JOB._replace(query="other"), has_rows=False)
 
 
 def refuse(*ends: ChangelogEnd, **given: bool) -> None:
-    known = {"from_worker": False, "wrote_last": False} | given
+    known = {"from_worker": False, "has_begun": False, "wrote_last": False} | given
     refuse_other_owner(ends, "app", "mine", **known)
 
 
@@ -45,6 +45,7 @@ def test_who_may_have_the_rings() -> None:
     refuse(NOBODY, NOBODY)
     refuse(MINE, NOBODY)
     refuse(MINE, WORKERS)  # it was killed while it took them over
+    refuse(MINE, WORKERS, has_begun=True, wrote_last=True)  # the same, of an earlier version
     refuse(WORKERS, NOBODY, from_worker=True)
     refuse(WORKERS, wrote_last=True)  # a job of an earlier version
 
@@ -58,6 +59,12 @@ def test_the_rings_of_another_job_are_refused(given: dict[str, bool]) -> None:
 def test_the_rings_of_workers_are_refused() -> None:
     with pytest.raises(OtherOwner, match=r"the rings of app belong to its workers\. Stop them all"):
         refuse(NOBODY, WORKERS)
+
+
+def test_rings_that_were_moved_to_workers_in_part_are_refused() -> None:
+    """The move was interrupted, and workers may have gone on with those: the job's are older."""
+    with pytest.raises(OtherOwner, match="repeat `ringfaust spark move-to-worker`"):
+        refuse(MINE, WORKERS, has_begun=True)
 
 
 def test_a_job_that_took_rings_over_begins_with_them() -> None:

@@ -129,6 +129,7 @@ def _take_rings(
             worker.application,
             target.query,
             from_worker=from_worker,
+            has_begun=has_begun,
             wrote_last=has_begun and asyncio.run(wrote_last(target)),
         )
     asyncio.run(claim_outputs(target, has_begun=has_begun))

@@ -45,13 +45,15 @@ def refuse_other_owner(
     query: str,
     *,
     from_worker: bool,
+    has_begun: bool,
     wrote_last: bool,
 ) -> None:
     """Raise OtherOwner if the job of a checkpoint may not have the rings.
 
     `ends` are their owners now. The job may be to begin with all that workers' rings hold
-    (`from_worker`). A job of an earlier version has left nothing in the changelog, and is known by
-    being the last one that wrote outputs (`wrote_last`).
+    (`from_worker`), or has planned a micro-batch before (`has_begun`). A job of an earlier version
+    has left nothing in the changelog, and is known by being the last one that wrote outputs
+    (`wrote_last`).
     """
     if other := other_job(ends, query):
         raise OtherOwner(
@@ -59,9 +61,17 @@ def refuse_other_owner(
             f"{other.checkpoint}, since {time_text(other.since_ms)}. Go on with that one; or stop "
             "it, and begin with empty rings in a new folder with --take-over"
         )
-    if any(end.job for end in ends) or from_worker or wrote_last:
+    has_some = any(end.job for end in ends)
+    has_workers = any(end.has_rows for end in ends)
+    if has_some and has_workers and has_begun and not wrote_last:
+        raise OtherOwner(
+            f"some of the rings of {application} were moved to its workers, which may have gone on "
+            "with them: stop the workers, and repeat `ringfaust spark move-to-worker` with this "
+            "checkpoint, which moves the others"
+        )
+    if has_some or from_worker or wrote_last:
         return
-    if any(end.has_rows for end in ends):
+    if has_workers:
         raise OtherOwner(
             f"the rings of {application} belong to its workers. Stop them all, and start with "
             "--from-worker and a new checkpoint to begin with everything that the rings hold; "
