@@ -95,14 +95,12 @@ def transitions(events: DataFrame, events_topic: str) -> DataFrame:
     """Findings: events that cannot follow the previous event of their message."""
     wrong = message_events(events).filter(f"NOT {IS_LEGAL}")
     event, was = F.col("event"), F.col("was")
-    kinds = {
-        Kind.EVICTED_WHILE_HELD: (event == "evicted") & (was == "delivering"),
-        Kind.MISSING: was.isNull(),
-        Kind.DOUBLED: (was == ENDED) | event.isin(*ENTRY_EVENTS),
-    }
-    kind = F.lit(Kind.ILLEGAL)
-    for name, condition in reversed(kinds.items()):
-        kind = F.when(condition, name).otherwise(kind)
+    kind = (
+        F.when((event == "evicted") & (was == "delivering"), Kind.EVICTED_WHILE_HELD)
+        .when(was.isNull(), Kind.MISSING)
+        .when((was == ENDED) | event.isin(*ENTRY_EVENTS), Kind.DOUBLED)
+        .otherwise(Kind.ILLEGAL)
+    )
     text = F.concat(
         event, F.lit(" while "),
         F.when(was.isNull(), "not in the queue").when(was == ENDED, "no longer in the queue")

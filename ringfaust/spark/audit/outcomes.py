@@ -11,7 +11,6 @@ from ringfaust.core.catalog import Catalog
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import Kind, finding
-from ringfaust.spark.audit.lifecycles import message_events
 from ringfaust.spark.audit.sources import (
     UNDECODABLE,
     AuditData,
@@ -120,19 +119,15 @@ class OutcomeChecker:
         event = F.col("event")
         kept = ("source", "event", "queue", "generation")
         lines = self.events.filter("nth = 1")
-        events = (
-            message_events(self.events).filter(event.isin(*ENTRY_EVENTS, "moved_out")).select(*kept)
-        )
         # A send that was refused as queue_full or too_large has a dead line as well, which is the
         # one to count: it is also there if a commit sent the message.
-        refused = lines.filter(F.expr(REFUSAL)).select(*kept)
-        nowhere = lines.filter(event == "unrouted").select(*kept)
+        ends = event.isin(*ENTRY_EVENTS, "moved_out", "unrouted") | F.expr(REFUSAL)
         has_dead_record = F.col("reason").isin("queue_full", "too_large") & (event == "refused")
         turned_away = self._by_origin(
             lines.filter(event.isin("refused", "unreadable") & ~has_dead_record)
         )
         turned_away = turned_away.filter(self._is_of_input()).select(*kept)
-        every = events.unionByName(refused).unionByName(nowhere).unionByName(turned_away)
+        every = lines.filter(ends).select(*kept).unionByName(turned_away)
         pending = self._pending()
         # Those whose transaction was rolled back or is still undecided.
         uncommitted = pending.filter(~F.coalesce("is_committed", F.lit(False)))
@@ -216,17 +211,11 @@ class OutcomeChecker:
 
     def _split_by_progress(self, lost: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Split into records that were read, so their outcome is missing, and waiting records."""
-        repartition = self.data.repartition.selectExpr(
-            "source",
-            "topic repartitioned_topic",
-            "partition repartitioned_partition",
-            "offset repartitioned_offset",
-        )
         # A repartitioned record waits in the repartition topic, any other in its own topic.
-        places = {
-            name: F.coalesce(f"repartitioned_{name}", name)
-            for name in ("topic", "partition", "offset")
-        }
+        place = ("topic", "partition", "offset")
+        copied = [f"{name} repartitioned_{name}" for name in place]
+        repartition = self.data.repartition.selectExpr("source", *copied)
+        places = {name: F.coalesce(f"repartitioned_{name}", name) for name in place}
         return self._read_and_waiting(lost.join(repartition, "source", "left").withColumns(places))
 
     def commands(self) -> tuple[DataFrame, DataFrame]:
