@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -23,6 +24,7 @@ from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind import show
 from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
+from ringfaust.spark.rewind.known import known_until, last_lines
 from ringfaust.spark.rewind.moment import (
     AtOffset,
     AtStep,
@@ -136,8 +138,13 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
             lines = read_lines(read_topics(spark, worker, [events]))
         else:
             lines = read_if_any(spark, options.lake, TRANSITIONS.name, BadRewindOptions)
-        answers = _Rewind(spark, worker, queues, request, lines).answers()
+        rewind = _Rewind(spark, worker, queues, request, lines)
+        answers = rewind.answers()
+        if options.lake is not None and request.moments:
+            answers = rewind.with_known(answers)
     for answer in answers:
+        for text in show.warnings(answer):
+            print(text, file=sys.stderr)
         if options.as_json:
             print(visible_json(show.as_json(answer, options.limit)))
         else:
@@ -186,6 +193,15 @@ class _Rewind:
                 limit=limit,
             )
         return show.RewindAnswer(queue, moments, **found)
+
+    def with_known(self, answers: Sequence[show.RewindAnswer]) -> list[show.RewindAnswer]:
+        """Add up to when the lake knows the queues, where a moment is later."""
+        requests = [(answer.queue, moment) for answer in answers for moment in answer.moments]
+        last = last_lines(*self._lines_about(requests))
+        return [
+            replace(answer, known_until=known_until(last, answer.partitions, answer.moments))
+            for answer in answers
+        ]
 
     def _lines_about(self, requests: Requests) -> tuple[DataFrame, Opening]:
         """The lines that answer requests, and where they begin."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -31,6 +31,23 @@ class RewindAnswer:
     contents: Sequence[Contents] = ()
     diffs: Sequence[Diff] = ()
     results: Sequence[VariantResult] = ()
+    known_until: Mapping[int, int] = field(default_factory=dict)
+    """By partition the time of the lake's last line, in ms, if a moment is later."""
+
+    @property
+    def partitions(self) -> set[int]:
+        """Those that have a queue of the name."""
+        return {each.partition for each in (*self.contents, *self.diffs, *self.results)}
+
+
+def warnings(answer: RewindAnswer) -> Iterator[str]:
+    """For partitions whose last line in the lake is before a moment."""
+    for partition, time_ms in answer.known_until.items():
+        yield (
+            f"{answer.queue}, partition {partition}: the lake's last event is of {_time(time_ms)} "
+            "(UTC), and the moment is later. Either nothing has happened since, or "
+            "`ringfaust spark lake` has yet to read it"
+        )
 
 
 # --- JSON ---------------------------------------------------------------------------------------
@@ -39,6 +56,8 @@ class RewindAnswer:
 def as_json(answer: RewindAnswer, limit: int) -> dict[str, Any]:
     """The answer as a JSON object. Counts are complete; lists have at most `limit` entries."""
     found: dict[str, Any] = {"queue": answer.queue, "moments": [str(m) for m in answer.moments]}
+    if answer.known_until:
+        found["known_until_ms"] = {str(part): at for part, at in answer.known_until.items()}
     if answer.contents:
         found["contents"] = [_contents_json(one, limit) for one in answer.contents]
     if answer.diffs:
