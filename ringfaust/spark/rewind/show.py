@@ -37,7 +37,10 @@ class RewindAnswer:
     @property
     def partitions(self) -> set[int]:
         """Those that have a queue of the name."""
-        return {each.partition for each in (*self.contents, *self.diffs, *self.results)}
+        every: list[Contents | Diff | VariantResult] = [
+            *self.contents, *self.diffs, *self.results
+        ]  # fmt: skip
+        return {each.partition for each in every}
 
 
 def warnings(answer: RewindAnswer) -> Iterator[str]:
