@@ -139,21 +139,36 @@ async def _move_oldest(operator: Operator, form: Form) -> str:
 
 
 async def _configure(operator: Operator, form: Form) -> str:
-    """Change the settings whose values in the form differ from those in effect."""
+    """Change the settings whose values in the form differ from those that it was shown with."""
     queue = field(form, "queue")
     found = await operator.admin.queue(queue)
     known = {written_name(name): value for name, value in found.settings.items()}
     changed = {
         name: value
-        for name, given in known.items()
-        if (text := form.get(f"set-{name}")) is not None
-        and (value := _typed(name, text.strip(), given)) != given
+        for name, present in known.items()
+        if (value := _wanted(form, name, present)) != present
     }
     if not changed:
         return f"No setting of {queue} was changed."
     await operator.perform("configure", {"queue": queue, "settings": changed})
     listed = ", ".join(f"{name} = {_shown(value)}" for name, value in changed.items())
     return f"{queue}: set {listed}."
+
+
+def _wanted(form: Form, name: str, present: object) -> object:
+    """What a setting is to be; `present`: as it is in effect.
+
+    Raises:
+        BadSetting: it is not valid, or was changed since the form was shown.
+    """
+    text, shown = form.get(f"set-{name}"), form.get(f"was-{name}")
+    if text is None or text == shown:
+        return present
+    value = _typed(name, text.strip(), present)
+    if value != present and shown is not None and _typed(name, shown.strip(), present) != present:
+        changed = f"it was changed to {_shown(present)} meanwhile: look at the page again"
+        raise BadSetting(name, text, changed)
+    return value
 
 
 def _typed(name: str, text: str, like: object) -> object:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from aiohttp import web
 from aiokafka.errors import KafkaError
 
-from ringfaust.client.errors import NoAnswer, Refused
+from ringfaust.client.errors import BadArgument, NoAnswer, Refused
 from ringfaust.config.hosts import REFUSAL, is_our_host
 from ringfaust.console import (
     access,
@@ -34,7 +34,7 @@ from ringfaust.console.context import (
 )
 from ringfaust.console.openapi import API_PREFIX
 from ringfaust.console.rendering import ASSETS, ASSETS_PATH, PREFIX
-from ringfaust.errors import MissingExtra, RingfaustError
+from ringfaust.errors import BadSelector, BadSetting, MissingExtra, RingfaustError
 
 _MOST_BYTES = 65_536
 """Largest form."""
@@ -119,6 +119,8 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         return _failure(request, 404 if error.reason == "unknown_queue" else 400, str(error))
     except NoAnswer as error:
         return _failure(request, 504, str(error))
+    except (BadSelector, BadSetting, BadArgument) as error:
+        return _failure(request, 400, str(error))
     except (TimeoutError, RingfaustError, KafkaError, OSError) as error:
         return _failure(request, 502, reason_of(error))
 

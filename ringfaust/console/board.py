@@ -348,7 +348,9 @@ class Board:
         """The remembered points of a queue, which are collected from now on."""
         past = self._watched.pop(queue, None)
         if past is None:
-            past = deque(self.history.points(queue) if self.history else (), maxlen=POINTS)
+            oldest_s = (wall_ms() - POINTS * STEP_MS) / 1000
+            found = self.history.points(queue) if self.history else ()
+            past = deque((each for each in found if each.time_s >= oldest_s), maxlen=POINTS)
             if past:  # from then until now the queue was not looked at
                 past.append(Point(past[-1].time_s + STEP_MS / 1000))
             if len(self._watched) >= _WATCHED:

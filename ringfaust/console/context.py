@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ SESSION = web.RequestKey("session", BrowserSession)
 """Key of a request: its session. Requests without one lack it."""
 FORM_TOKEN = "form-token"  # noqa: S105 - the name of a field
 _LONGEST = 4_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,25 @@ class Console:
 
 
 CONSOLE = web.AppKey("console", Console)
+
+
+_SEARCH_S = 20.0
+_TOO_LONG = f"The search took more than {_SEARCH_S:.0f} s: search a shorter time."
+searching = asyncio.Semaphore(2)
+"""Searches of topics that run at a time: each reads as fast as it can."""
+
+
+async def searched(work: Awaitable[T]) -> T:
+    """Return what a search of topics finds, which waits until at most one other runs.
+
+    Raises:
+        HTTPGatewayTimeout: it takes too long.
+    """
+    try:
+        async with asyncio.timeout(_SEARCH_S), searching:
+            return await work
+    except TimeoutError:
+        raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
 
 
 def backend_of(request: web.Request) -> Backend:

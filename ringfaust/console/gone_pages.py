@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import web
 from aiokafka.errors import KafkaError
 from multidict import MultiDict, MultiMapping
 
 from ringfaust.console.backend import reason_of
-from ringfaust.console.context import SESSION, asked, backend_of, one_of, page, required
+from ringfaust.console.context import SESSION, asked, backend_of, one_of, page, required, searched
 from ringfaust.console.redriving import (
     MOST_REDRIVEN,
     AllBefore,
@@ -29,7 +28,6 @@ from ringfaust.protocol.dead import DeadFilter
 from ringfaust.redrive.reader import Cursor
 
 ROUTES = web.RouteTableDef()
-T = TypeVar("T")
 PAGE_GONE = 50
 """Messages of a page, and the most that are selected at once."""
 _WHOLE_BYTES = 100_000
@@ -37,11 +35,7 @@ _WHOLE_BYTES = 100_000
 _AGES = 200
 _DIGITS = 15
 """Of the largest time, offset or partition that an address may have."""
-_SEARCH_S = 20.0
-_TOO_LONG = f"The search took more than {_SEARCH_S:.0f} s: search a shorter time."
 _HOURS = ("24", "1", "168", "all")
-_searching = asyncio.Semaphore(2)
-"""Searches that run at a time: each reads as fast as it can."""
 
 
 @ROUTES.get("/dead")
@@ -62,7 +56,7 @@ async def _gone(request: web.Request, kind: Kind) -> web.Response:
     since_ms = 0 if hours == "all" else _ms_ago(int(hours))
     place = _cursor(before) if before else None
     redriver = backend_of(request).redriver
-    found = await _search(redriver.latest(kind, PAGE_GONE, _filter(given, since_ms), place))
+    found = await searched(redriver.latest(kind, PAGE_GONE, _filter(given, since_ms), place))
     found = await backend_of(request).schemas.decode_values(found)
     filters: dict[str, Any] = {"kind": kind, **given}
     return page(
@@ -101,14 +95,6 @@ def _ms_ago(hours: int) -> int:
     return int((time.time() - hours * 3_600) * 1000)
 
 
-async def _search(work: Awaitable[T]) -> T:
-    try:
-        async with asyncio.timeout(_SEARCH_S), _searching:
-            return await work
-    except TimeoutError:
-        raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None
-
-
 @ROUTES.get("/message/gone")
 async def gone_message(request: web.Request) -> web.Response:
     """What is left of a message that is dead or evicted: body, headers, and a redrive."""
@@ -124,7 +110,7 @@ async def gone_message(request: web.Request) -> web.Response:
         kinds: tuple[Kind, Kind] = ("dead", "evicted")
         for kind in kinds:
             wanted = DeadFilter(ids=[name], queue=queue)
-            for each in await _search(redriver.latest(kind, 1, wanted)):
+            for each in await searched(redriver.latest(kind, 1, wanted)):
                 whole = await redriver.at(kind, each.position, _WHOLE_BYTES)
                 found[kind] = whole or each
     values = await backend_of(request).schemas.decode_values([*found.values()])
@@ -138,7 +124,7 @@ async def gone_message(request: web.Request) -> web.Response:
 async def ages(request: web.Request) -> web.Response:
     """How old messages are when they are evicted: the latest 200 of the last day."""
     wanted = DeadFilter(since_ms=_ms_ago(24))
-    found = await _search(backend_of(request).redriver.latest("evicted", _AGES, wanted))
+    found = await searched(backend_of(request).redriver.latest("evicted", _AGES, wanted))
     each = sorted(message.age_ms for message in found)
     middle = int(median(each)) if each else 0
     return page(request, "ages.jinja", ages=each, median=middle)
@@ -154,7 +140,7 @@ async def preview(request: web.Request) -> web.Response:
     async def plan() -> Preview:
         return await backend.redriver.preview(kind, wanted, await backend.admin())
 
-    planned = await _search(plan())
+    planned = await searched(plan())
     fields = [(name, value) for name, value in request.query.items() if name in _FIELDS]
     return page(
         request, "redrive.jinja", kind=kind, plan=planned, fields=fields,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 from aiohttp import web
 
@@ -27,7 +28,10 @@ async def events(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     console.listeners += 1
     try:
-        await _send_ticks(response, console.backend.board, queue)
+        async for message in _ticks(console.backend.board, queue):
+            if console.options.needs_login and console.sessions.of(request) is None:
+                break  # logged out meanwhile
+            await response.write(message)
     except ConnectionResetError:
         pass
     finally:
@@ -35,14 +39,14 @@ async def events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send_ticks(response: web.StreamResponse, board: Board, queue: str) -> None:
+async def _ticks(board: Board, queue: str) -> AsyncIterator[bytes]:
     while True:
         past = board.past_of(queue) if queue else board.past
         try:
             async with asyncio.timeout(_KEEP_ALIVE_S):
                 await board.next_look()
         except TimeoutError:
-            await response.write(b": still here\n\n")
+            yield b": still here\n\n"
             continue
         point = json.dumps(past[-1]) if past else "null"
-        await response.write(f"event: tick\ndata: {point}\n\n".encode())
+        yield f"event: tick\ndata: {point}\n\n".encode()

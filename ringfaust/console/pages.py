@@ -19,6 +19,7 @@ from ringfaust.console.context import (
     one_of,
     page,
     required,
+    searched,
     set_cookie,
     whole,
 )
@@ -116,8 +117,8 @@ async def transactions(request: web.Request) -> web.Response:
 async def transaction_contents(request: web.Request) -> web.Response:
     """The messages that a transaction sends or acks, by the events."""
     xid, began_ms = required(request, "xid"), whole(request, "began", 0)
-    since_ms = began_ms or wall_ms() - _DAY_MS
-    found = await pending_in(xid, since_ms=since_ms - _SKEW_MS, **backend_of(request).options)
+    since_ms = max((began_ms or wall_ms() - _DAY_MS) - _SKEW_MS, 0)
+    found = await searched(pending_in(xid, since_ms=since_ms, **backend_of(request).options))
     events = [each for each in found if each["time_ms"] >= began_ms]
     return page(request, "transaction_contents.jinja", events=events)
 

@@ -21,6 +21,8 @@ from ringfaust.errors import RingfaustError, suggestion
 
 _TYPE = "urn:ringfaust:problem:"
 _SHOWN_CHARS = 200
+_MOST_ERRORS = 20
+"""Fields that one answer explains."""
 _TITLES: Mapping[str, str] = {
     "not_valid": "The request is not valid",
     "not_allowed": "This needs permission",
@@ -92,7 +94,8 @@ class Problem(Exception):  # noqa: N818 - as the RFC calls it
 
 def not_valid(error: ValidationError, known: Sequence[str]) -> Problem:
     """The problem of parameters that are not valid. `known`: the names of all."""
-    errors = [_field_problem(each, known) for each in error.errors(include_url=False)]
+    found = error.errors(include_url=False)[:_MOST_ERRORS]
+    errors = [_field_problem(each, known) for each in found]
     first = errors[0]
     where = f"{first['field']} = {first['value']!r}: " if first["field"] else ""
     return Problem(400, "not_valid", where + first["valid"], errors)

@@ -23,6 +23,8 @@ PREFIX = "/console"
 """Under which the console is mounted."""
 _HEX_BYTES = 4_096
 """How much of a body that is not text is shown."""
+_INDENTED, _INDENTED_MORE = 4, 10_000
+"""JSON is indented if it has at most so many times its characters then, and so many more."""
 
 
 def _digest() -> str:
@@ -62,10 +64,21 @@ def body_of(excerpt: Excerpt | None) -> Body:
         text = start[: error.start].decode()
     if excerpt.is_whole and text[:1] in "{[":
         try:
-            return Body("json", json.dumps(json.loads(text), indent=2, ensure_ascii=False), note)
+            return Body("json", _indented(text), note)
         except (ValueError, RecursionError):
             pass
     return Body("text", text, note)
+
+
+def _indented(text: str) -> str:
+    """JSON, indented unless that makes it much larger: 100 kB of brackets would be 100 MB."""
+    parts, left = [], _INDENTED * len(text) + _INDENTED_MORE
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(text)):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            return text
+    return "".join(parts)
 
 
 def _hex_note(size_bytes: int) -> str:

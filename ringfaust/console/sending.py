@@ -20,6 +20,8 @@ from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.redrive import queue_header_for
 
 ROUTES = web.RouteTableDef()
+_DIGITS = 18
+"""Of the largest number that a field of the form may have."""
 
 
 @ROUTES.post("/queue/send")
@@ -92,7 +94,7 @@ async def _partition(backend: Backend, queue: str) -> int | None:
 
 
 def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise BadSetting(name, text, "a whole number is needed")
     return int(text)
 

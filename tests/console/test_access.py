@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -153,6 +154,20 @@ async def test_beyond_this_machine_even_reading_needs_the_token() -> None:
         assert (await console.post("/queue/purge", {"queue": "orders"})).status == 401
         await console.post("/login", {"token": TOKEN})
         assert "orders" in await console.text("/queue?name=orders")
+
+
+async def test_who_has_logged_out_gets_no_more_events() -> None:
+    async with console_of([queue_row("a")], bind="0.0.0.0") as console:
+        await console.log_in()
+        board = console.backend.board
+        async with console.client.get("/console/live?queue=a") as answer:
+            await console.post("/logout", {})
+            while not board._watched:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await board.look_now()
+            async with asyncio.timeout(30):
+                assert await answer.content.read() == b""
 
 
 async def test_names_and_errors_are_escaped(console: Console) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from unittest.mock import call, create_autospec
+from unittest.mock import AsyncMock, call, create_autospec
 
 import pytest
 
@@ -30,6 +30,17 @@ ACTIONS = [
     ("/queue/purge", Q, call.purge(**Q)),
     ("/queue/delete", Q, call.delete_queue(**Q)),
     ("/queue/set", Q | {"set-ring_size": "25"}, call.configure(**Q, settings={"ring_size": 25})),
+    (  # what another browser has changed since stays
+        "/queue/set",
+        Q
+        | {
+            "was-ring_size": "5",
+            "set-ring_size": "5",
+            "was-durable": "true",
+            "set-durable": "false",
+        },
+        call.configure(**Q, settings={"durable": False}),
+    ),
     ("/queue/set", Q | {"set-durable": "false"}, call.configure(**Q, settings={"durable": False})),
     (
         "/queue/set",
@@ -100,6 +111,11 @@ async def test_a_refusal_is_said_in_a_sentence(console: Console) -> None:
     [
         ("/queue/set", Q | {"set-ring_size": "many"}, "a whole number is needed"),
         ("/queue/set", Q | {"set-durable": "maybe"}, "true or false"),
+        (
+            "/queue/set",
+            Q | {"was-ring_size": "5", "set-ring_size": "7"},
+            "it was changed to 10 meanwhile: look at the page again",
+        ),
         ("/queue/set", Q | {"set-redelivery_multiplier": "x"}, "a number is needed"),
         ("/queue/move", Q | {"to": "parked", "most": "x"}, "it must be a valid integer"),
         ("/queue/pause", Q | {"what": "everything"}, "what = "),
@@ -187,6 +203,21 @@ async def test_the_revisions_are_listed_with_who_has_applied_them(console: Conso
     assert "Nothing was applied yet" in await console.text("/configuration")
 
 
+async def test_the_form_of_a_trace_asks_for_what_its_page_reads(console: Console) -> None:
+    form = (await console.text("/message")).partition('<form class="search')[2]
+    (field,) = re.findall(r'name="(\w+)"', form.partition("</form>")[0])
+    assert "/console/message/trace?id=order-17" in await console.text(f"/message?{field}=order-17")
+
+
+async def test_a_transaction_is_searched_from_a_time_that_exists(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = AsyncMock(return_value=[])
+    monkeypatch.setattr("ringfaust.console.pages.pending_in", search)
+    await console.text("/transactions/contents?xid=x&began=1")
+    assert search.call_args.kwargs["since_ms"] == 0
+
+
 def test_a_body_is_shown_as_what_it_is() -> None:
     def shown(raw: bytes, size: int | None = None) -> tuple[str, str, str]:
         body = body_of(Excerpt(start=raw, size_bytes=len(raw) if size is None else size))
@@ -200,6 +231,8 @@ def test_a_body_is_shown_as_what_it_is() -> None:
     assert shown("caf\N{LATIN SMALL LETTER E WITH ACUTE}".encode()[:-1], 99)[:2] == ("text", "caf")
     assert len(shown(b"\xff" * 10_000)[1]) == 4_096 * 3 - 1
     assert shown(b"[" * 50_000)[0] == "text"
+    deep = b"[" * 900 + b"1," * 1_000 + b"1" + b"]" * 900
+    assert shown(deep)[1] == deep.decode()  # indented, it would be 100 times as large
     assert body_of(None).kind == "none"
     assert one_line(Excerpt(start=b"a\nb" * 100, size_bytes=300)).endswith("…")
 

@@ -278,6 +278,11 @@ async def test_a_mistake_in_an_address_is_named(
     assert valid in found["valid"]
 
 
+async def test_an_answer_explains_a_part_of_very_many_mistakes(console: Console) -> None:
+    found = await problem(await post(console, "/pause", dict.fromkeys(map(str, range(5_000)))))
+    assert len(found["errors"]) == 20
+
+
 @pytest.mark.parametrize(
     ("body", "field", "valid"),
     [

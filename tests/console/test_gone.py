@@ -13,6 +13,7 @@ import pytest
 
 from ringfaust.client.inspected import Excerpt
 from ringfaust.console.redriving import AllBefore, GoneMessage, Preview, Redriver
+from ringfaust.errors import BadSelector
 from ringfaust.protocol.dead import DeadFilter
 from ringfaust.redrive.reader import Cursor
 from tests.console.harness import HOSTILE, Console, console_of, queue_row
@@ -55,6 +56,13 @@ async def test_messages_are_searched_and_escaped(console: Console, kind: str) ->
         ids=["m-1"], queue="orders.#", reason="rejected", selector="priority>4", since_ms=0
     )
     assert redriver(console).latest.call_args == call(kind, 50, wanted, None)
+
+
+async def test_a_selector_that_is_none_is_a_mistake_of_the_reader(console: Console) -> None:
+    redriver(console).latest.side_effect = BadSelector("a >", 3, "a value is missing")
+    answer = await console.get("/dead?selector=a+%3E")
+    assert answer.status == 400
+    assert "a value is missing" in await answer.text()
 
 
 async def test_a_preview_says_what_would_happen_and_sends_nothing(console: Console) -> None:

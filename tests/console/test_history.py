@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ringfaust.client.status_rows import QueueRates, QueueStatus
 from ringfaust.console.board import Board
 from ringfaust.console.history import History
@@ -54,7 +56,8 @@ def test_what_was_compacted_is_not_drawn() -> None:
     assert [(point.time_s - 1000, point.ready) for point in told.points()] == [(6, 3), (8, 4)]
 
 
-async def test_the_board_begins_with_the_past() -> None:
+async def test_the_board_begins_with_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfaust.console.board.wall_ms", lambda: AT_MS + 3_000)
     board = Board(FixedStatus([queue_row("q")], [worker_row()]))
     board.history = history(row(0, 1), row(2, 2), beats=3)
     await board.look_now()
@@ -62,3 +65,9 @@ async def test_the_board_begins_with_the_past() -> None:
     past = board.past_of("q")
     await board.look_now()
     assert [point.ready for point in past] == [1, 2, None, 3]
+
+
+async def test_a_queue_that_is_looked_at_days_later_begins_now() -> None:
+    board = Board(FixedStatus([queue_row("q")], [worker_row()]))
+    board.history = history(row(0, 1), row(2, 2), beats=3)
+    assert not board.past_of("q")
