@@ -106,8 +106,12 @@ class Address:
         self.first += 1
 
     def join(self, queue: str) -> None:
-        """Add a queue; it comes last."""
-        self.members.append(queue)
+        """Add a queue; it comes last.
+
+        Up to 0.2.0, a queue that was deleted while its address was not declared stayed in it.
+        """
+        if queue not in self.members:
+            self.members.append(queue)
 
     def leave(self, queue: str) -> None:
         """Remove a queue."""

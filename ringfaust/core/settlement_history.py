@@ -162,9 +162,15 @@ class SettlementHistory:
         return known.change(page)
 
     def mark_evicted(self, holders: Iterable[str], message_id: str) -> int:
-        """A message that these consumers once held was evicted. Returns bytes as `remember`."""
+        """A message that these consumers once held was evicted. Returns bytes as `remember`.
+
+        One that is forgotten stays so: in memory it may still be known, which must not matter.
+        """
         size_bytes = 0
         for consumer in holders:
+            known = self._by_consumer.get(consumer)
+            if (known.past if known else self.past.get(consumer)) is None:
+                continue
             known = self.of(consumer)
             page = known.page_of(message_id)
             if page is not None:

@@ -158,6 +158,19 @@ class State:
             self.addresses[name] = address
         return address
 
+    def leave_address(self, name: str, queue: str) -> None:
+        """Take a queue that is deleted out of its address, also of one that is not declared now."""
+        address = self.address(name) or self._undeclared.get(name)
+        if address is not None:
+            if queue in address.members:
+                self.use_address(address)
+                address.leave(queue)
+            return
+        row: AddressRow | None = self.address_rows.get(name)
+        if row is not None and queue in row.members:
+            members = tuple([each for each in row.members if each != queue])
+            self.address_rows.put(name, row._replace(members=members))
+
     def most_active_consumers(self, queue: Queue) -> int:
         """How many consumers of a queue may be active at once; -1 for any number (R11, R70)."""
         most, address_name = queue.spec.max_active_consumers, address_of(queue.name)

@@ -29,7 +29,8 @@ CHANGES = {
     "committed", "configure", "create", "delete", "depart", "drop_first", "end", "erase", "forget",
     "forget_queue",
     "give_back", "go_on",
-    "group_consumers", "hold", "join", "keep", "leave", "let_go", "mark_evicted", "put", "put_new",
+    "group_consumers", "hold", "join", "keep", "leave", "leave_address", "let_go",
+    "mark_evicted", "put", "put_new",
     "raise_level", "remember", "reset", "retain", "save", "save_rows",
     "shed", "trim", "use", "use_address", "use_spec", "wake_by", "wake_for_xids_by", "writes",
 }  # fmt: skip

@@ -385,7 +385,7 @@ MUTANTS = [
     Mutant("any number of operations", "R122: what all selectors calculate is bounded",
            "core/checks/consumers.py", " limits.OPERATIONS, ", " 10**9, "),
     Mutant("a send to an address is never cut", "R121: it continues in the next transaction",
-           "core/transitions/sending.py", "        if work.is_full:\n", "        if False:\n"),
+           "core/transitions/sending.py", "None if work.is_full else opened(", "opened("),
     Mutant("evictions weigh nothing", "R121: a batch of sends is bounded in what it evicts",
            "processor/processor.py",
            "spent_bytes\n        self._room_messages -= self._engine.spent_transitions\n"

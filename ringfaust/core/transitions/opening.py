@@ -113,7 +113,8 @@ def fill_stage(work: Work, stage: Stage) -> None:
     """
     first, count, after = stage.args
     address = work.state.address(stage.queue)
-    assert address is not None
+    if address is None:  # a configuration that has come meanwhile declares it no more
+        return
     for done, name in enumerate(address.members[first : first + count]):
         after, is_cut = copy(work, address, opened(work, name), after, cuts=True)
         if is_cut:

@@ -202,10 +202,8 @@ def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
     work.effects.append(e.Deleted(queue.name, queue.counts.as_dict()))
     queue.history.erase()
     work.state.delete(queue)
-    address = work.state.address(address_of(queue.name))
-    if address is not None and queue.name in address.members:
-        work.state.use_address(address)
-        address.leave(queue.name)
+    if of := address_of(queue.name):
+        work.state.leave_address(of, queue.name)
 
 
 def _empty(work: Work, queue: Queue) -> bool:
@@ -250,7 +248,8 @@ def copy_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Send a queue as much of what its address retains as fits into this transaction (R71)."""
     work.state.use(queue)
     address = work.state.address(address_of(queue.name))
-    assert address is not None
+    if address is None:  # a configuration that has come meanwhile declares it no more
+        return
     after, is_cut = copy(work, address, queue, stage.args[0] if stage.args else None, cuts=True)
     if is_cut:
         work.stages.append(stage._replace(args=(after,)))

@@ -66,7 +66,10 @@ def publish_stage(work: Work, stage: Stage) -> None:
     """Continue a send to an address (R121)."""
     message, redrives, redrive_of, offered, is_routed = stage.args
     address = find_address(work, stage.queue)
-    assert address is not None, f"a message is on its way to the queues of {stage.queue!r}"
+    if address is None:  # a configuration that has come meanwhile declares it no more
+        if not is_routed:
+            work.effects.append(e.Unrouted(stage.queue, message))
+        return
     send = send_of(message, address.name, message.enqueued_ms, message.due_ms)
     send = send._replace(redrives=redrives, redrive_of=redrive_of)
     _publish(work, address, send, offered, is_routed=is_routed)
@@ -85,13 +88,13 @@ def _publish(work: Work, address: Address, send: c.Send, offered: int, *, is_rou
     work.state.use_address(address)
     message = unsent(send)
     for name in address.members[offered:]:
-        if work.is_full:
+        queue = None if work.is_full else opened(work, name)
+        if queue is None or work.stages:  # what its first use has left to do comes first
             left = (message, send.redrives, send.redrive_of, offered, is_routed)
             work.stages.append(Stage(PUBLISH, address.name, left))
             return
         offered += 1
         work.spend(cost_bytes(message))
-        queue = opened(work, name)
         if queue.selector is not None:
             work.weigh(limits.TEXT_COST_BYTES * len(queue.spec.selector))
             work.weigh(queue.selector.cost_of(message))
