@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel
@@ -63,6 +65,16 @@ class ThreadGate:
     def wait(self) -> None:
         self.entered.set()
         self.opened.wait(DEADLINE_S)
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Log nothing: pytest-xdist ends if it is to pass on half a character."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 async def until(is_true: Callable[[], object]) -> None:
