@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -166,10 +167,8 @@ class Attachment:
         while True:
             reader = self._reading()
             if not self._fetched:
-                try:
+                with suppress(ConsumerStoppedError):  # closed, failed or moved to another partition
                     await self._fetch(reader)
-                except ConsumerStoppedError:
-                    pass  # closed, failed or moved to another partition
                 continue  # another task may have taken what was fetched
             record = self._fetched.popleft()
             headers = dict(record.headers)

@@ -143,4 +143,8 @@ class SyncResource:
         try:
             self._loop.run(self._inner.__aexit__(kind, error, trace))
         finally:
-            self._loop.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Stop the thread, once the client is disconnected."""
+        self._loop.close()

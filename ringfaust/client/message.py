@@ -13,7 +13,7 @@ from ringfaust.spans import MessageSpan
 
 Scalar = str | int | float | bool | None
 """The value of a property."""
-REASON_CHARS = 2_000
+_REASON_CHARS = 2_000
 """The most characters of the reason with which a message is rejected (R41)."""
 
 
@@ -22,7 +22,7 @@ def as_reason(text: str) -> str:
 
     Half a surrogate pair, as a cut emoji leaves it, becomes its escape.
     """
-    return _encodable(text)[:REASON_CHARS]
+    return _encodable(text)[:_REASON_CHARS]
 
 
 def _encodable(text: str) -> str:

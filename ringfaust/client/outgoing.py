@@ -113,7 +113,7 @@ class OutgoingMessage:
                 _raw("key", key),
                 _headers(options),
                 options.get("partition"),
-            ),  # fmt: skip
+            ),
             id=options.get("id", ""),
             delay_ms=_duration("delay_ms", options.get("delay_ms")),
             ttl_ms=_duration("ttl_ms", options.get("ttl_ms")),

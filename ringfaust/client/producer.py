@@ -37,7 +37,7 @@ class _Transaction:
     """False: its block has ended. A task that it has started may still run."""
 
 
-_transactions: ContextVar[tuple[_Transaction, ...]] = ContextVar("transactions", default=())
+_entered: ContextVar[tuple[_Transaction, ...]] = ContextVar("transactions", default=())
 """Those in whose blocks the present task is, or was when it was started."""
 
 
@@ -173,12 +173,12 @@ class RingProducer(AsyncResource):
         if self._open_transaction() is not None:
             raise ClientError("a transaction of this producer is open; use another producer")
         mine = _Transaction(self)
-        _transactions.set((*_transactions.get(), mine))
+        _entered.set((*_entered.get(), mine))
         try:
             yield mine.sent
         finally:
             mine.is_open = False
-            _transactions.set(tuple(each for each in _transactions.get() if each is not mine))
+            _entered.set(tuple(each for each in _entered.get() if each is not mine))
 
     async def write_together(self, sent: list[OutgoingMessage]) -> None:
         """Write what was collected. Programs call `transaction` instead."""
@@ -187,7 +187,7 @@ class RingProducer(AsyncResource):
 
     def _open_transaction(self) -> _Transaction | None:
         """The transaction of this producer in whose block the present task is."""
-        mine = (each for each in _transactions.get() if each.producer is self and each.is_open)
+        mine = (each for each in _entered.get() if each.producer is self and each.is_open)
         return next(mine, None)
 
     async def refusals(self) -> AsyncIterator[Refused]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Unpack
 
 from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking, iterating
@@ -174,12 +173,5 @@ class _SessionConsumer(RingConsumer):
     def start(self) -> None:
         """Do nothing: the session has attached it."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Detach, and let the session go on."""
-        if self._loop.is_open:
-            self._loop.run(self._inner.__aexit__(kind, error, trace))
+    def _end(self) -> None:
+        """Let the thread go on: it is the session's."""

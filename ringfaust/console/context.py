@@ -69,7 +69,7 @@ CONSOLE = web.AppKey("console", Console)
 
 _SEARCH_S = 20.0
 _TOO_LONG = f"The search took more than {_SEARCH_S:.0f} s: search a shorter time."
-searching = asyncio.Semaphore(2)
+_searching = asyncio.Semaphore(2)
 """Searches of topics that run at a time: each reads as fast as it can."""
 
 
@@ -80,7 +80,7 @@ async def searched(work: Awaitable[T]) -> T:
         HTTPGatewayTimeout: it takes too long.
     """
     try:
-        async with asyncio.timeout(_SEARCH_S), searching:
+        async with asyncio.timeout(_SEARCH_S), _searching:
             return await work
     except TimeoutError:
         raise web.HTTPGatewayTimeout(text=_TOO_LONG) from None

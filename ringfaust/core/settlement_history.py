@@ -98,18 +98,26 @@ class SettlementHistory:
     def of(self, consumer: str) -> ConsumerHistory:
         """The history of one consumer, decoded."""
         known = self._by_consumer.get(consumer)
-        if known is None:
-            rows = Rows(self._write_set, Kind.ENDED, self._queue, consumer)
-            known = ConsumerHistory(self.past.get(consumer) or Past(0, 0), rows)
-            self._by_consumer[consumer] = known
+        return known or self._decode(consumer, self.past.get(consumer) or Past(0, 0))
+
+    def _decode(self, consumer: str, past: Past) -> ConsumerHistory:
+        rows = Rows(self._write_set, Kind.ENDED, self._queue, consumer)
+        known = self._by_consumer[consumer] = ConsumerHistory(past, rows)
         return known
+
+    def _remembered(self, consumer: str) -> ConsumerHistory | None:
+        """The history of a consumer; None: it never attached, or is forgotten."""
+        known = self._by_consumer.get(consumer)
+        if known is not None:
+            return None if known.past is None else known
+        past = self.past.get(consumer)
+        return None if past is None else self._decode(consumer, past)
 
     def classify(self, consumer: str, message_id: str) -> Refusal:
         """Why a consumer has no open delivery of this message (R103)."""
-        known = self._by_consumer.get(consumer)
-        if (known.past if known else self.past.get(consumer)) is None:
+        known = self._remembered(consumer)
+        if known is None:
             return Refusal.BAD_COMMAND
-        known = self.of(consumer)
         page = known.page_of(message_id)
         if page is None:
             return Refusal.UNKNOWN_DELIVERY
@@ -168,10 +176,9 @@ class SettlementHistory:
         """
         size_bytes = 0
         for consumer in holders:
-            known = self._by_consumer.get(consumer)
-            if (known.past if known else self.past.get(consumer)) is None:
+            known = self._remembered(consumer)
+            if known is None:
                 continue
-            known = self.of(consumer)
             page = known.page_of(message_id)
             if page is not None:
                 known.pages[page][message_id] = True

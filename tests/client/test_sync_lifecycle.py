@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -12,22 +12,10 @@ from ringfaust.client import ClientError
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.sync import RingConsumer, RingProducer, Session
 from ringfaust.testing import MemoryBroker
-from tests.client.test_tasks import QUEUES
-
-
-@pytest.fixture
-def broker() -> Iterator[MemoryBroker]:
-    with MemoryBroker(QUEUES, application="shop") as broker:
-        yield broker
-
-
-@pytest.fixture
-def where(broker: MemoryBroker) -> ConnectOptions:
-    return {"bootstrap_servers": broker.bootstrap_servers, "application": "shop"}
 
 
 def test_a_consumer_of_a_session_is_closed_alone(
-    broker: MemoryBroker, where: ConnectOptions
+    memory: MemoryBroker, where: ConnectOptions
 ) -> None:
     with Session(**where) as session:
         session.send("orders", "a", id="a")
@@ -41,7 +29,7 @@ def test_a_consumer_of_a_session_is_closed_alone(
         session.consumer("invoices").close()
         session.send("orders", "b", id="b")
         session.commit()
-    counts = broker.counts("orders")
+    counts = memory.counts("orders")
     assert (counts.added, counts.acked) == (2, 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,22 +13,6 @@ from ringfaust.client.attachment import Attachment
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.testing import MemoryBroker
-
-QUEUES = {
-    "routes": [{"topic": name, "queue": name} for name in ("orders", "invoices")],
-    "queues": {"orders": {}, "invoices": {}},
-}
-
-
-@pytest.fixture
-def broker() -> Iterator[MemoryBroker]:
-    with MemoryBroker(QUEUES, application="shop") as broker:
-        yield broker
-
-
-@pytest.fixture
-def where(broker: MemoryBroker) -> ConnectOptions:
-    return {"bootstrap_servers": broker.bootstrap_servers, "application": "shop"}
 
 
 async def send(where: ConnectOptions, *values: str) -> None:
@@ -41,7 +25,7 @@ async def send(where: ConnectOptions, *values: str) -> None:
 
 
 async def test_another_tasks_send_takes_no_part_in_a_transaction(
-    broker: MemoryBroker, where: ConnectOptions
+    memory: MemoryBroker, where: ConnectOptions
 ) -> None:
     async with RingProducer(**where) as producer:
         begun, sent = asyncio.Event(), asyncio.Event()
@@ -61,11 +45,11 @@ async def test_another_tasks_send_takes_no_part_in_a_transaction(
         sent.set()
         with pytest.raises(ArithmeticError):
             await failing
-    assert (broker.counts("orders").added, broker.counts("invoices").added) == (0, 2)
+    assert (memory.counts("orders").added, memory.counts("invoices").added) == (0, 2)
 
 
 async def test_tasks_of_the_block_take_part_until_it_ends(
-    broker: MemoryBroker, where: ConnectOptions
+    memory: MemoryBroker, where: ConnectOptions
 ) -> None:
     async with RingProducer(**where) as producer:
         ended = asyncio.Event()
@@ -82,7 +66,7 @@ async def test_tasks_of_the_block_take_part_until_it_ends(
                 raise ArithmeticError
         ended.set()
         await task
-    assert (broker.counts("orders").added, broker.counts("invoices").added) == (0, 1)
+    assert (memory.counts("orders").added, memory.counts("invoices").added) == (0, 1)
 
 
 class StuckCommit:
@@ -104,7 +88,7 @@ class StuckCommit:
 
 
 async def test_a_commit_that_is_cancelled_under_way_is_not_made_twice(
-    broker: MemoryBroker, where: ConnectOptions, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryBroker, where: ConnectOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ClientTransactions._opened
     stuck: list[StuckCommit] = []
@@ -129,12 +113,12 @@ async def test_a_commit_that_is_cancelled_under_way_is_not_made_twice(
         await session.commit()
         await session.send("orders", "b", id="b")
         await session.commit()
-    assert broker.counts("orders").added == 2
+    assert memory.counts("orders").added == 2
 
 
 @pytest.mark.parametrize("ends", ["is closed", "has failed"])
 async def test_a_rollback_does_without_a_consumer_that_has_ended(
-    broker: MemoryBroker, where: ConnectOptions, ends: str
+    memory: MemoryBroker, where: ConnectOptions, ends: str
 ) -> None:
     await send(where, "a")
     async with Session(**where) as session:
@@ -153,7 +137,7 @@ async def test_a_rollback_does_without_a_consumer_that_has_ended(
 
 
 async def test_several_tasks_may_receive_from_a_consumer(
-    broker: MemoryBroker, where: ConnectOptions
+    memory: MemoryBroker, where: ConnectOptions
 ) -> None:
     names = [str(number) for number in range(100)]
     await send(where, *names)
@@ -196,7 +180,7 @@ async def test_a_flush_that_gives_up_leaves_the_refusals_to_another(
 
 
 async def test_a_consumer_that_is_cancelled_while_it_cleans_up_detaches(
-    broker: MemoryBroker, where: ConnectOptions, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryBroker, where: ConnectOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(where, "a")
     consumer = RingConsumer("orders", **where)
@@ -217,7 +201,7 @@ async def test_a_consumer_that_is_cancelled_while_it_cleans_up_detaches(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    counts = broker.counts("orders")
+    counts = memory.counts("orders")
     assert (counts.ready, counts.delivering) == (1, 0)
 
 

@@ -63,7 +63,7 @@ def pause_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Pause pulling or dispatch. Nothing can be dispatched after it (R90)."""
     (what,) = stage.args
     work.state.use(queue)
-    queue.paused = tuple(sorted({*queue.paused, what}))
+    queues.pause(queue, what)
     work.effects.append(e.Paused(queue.name, what, True))
 
 

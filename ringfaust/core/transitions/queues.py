@@ -190,10 +190,15 @@ def purge_stage(work: Work, queue: Queue, stage: Stage) -> None:
         work.stages.append(stage)
 
 
+def pause(queue: Queue, what: str) -> None:
+    """Pause pulling or dispatch; it may be paused already."""
+    queue.paused = tuple(sorted({*queue.paused, what}))
+
+
 def delete_stage(work: Work, queue: Queue, stage: Stage) -> None:
     """Empty the queue, as far as that fits into this transaction, and delete it (R90, R114)."""
     work.state.use(queue)
-    queue.paused = tuple(sorted({*queue.paused, "dispatch"}))
+    pause(queue, "dispatch")
     if not (_empty(work, queue) and erase_groups(work, queue)):
         work.stages.append(stage)
         return
