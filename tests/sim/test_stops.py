@@ -38,6 +38,20 @@ def test_a_skipped_record_moves_to_the_dead_topic_once(pauses: int) -> None:
     assert answers(world) == [""]
 
 
+def test_a_skip_is_answered_as_done_though_the_partition_stops_again_at_once() -> None:
+    """Seed 981. The commit that skipped seemed to fail; the next one was forbidden."""
+    resume = {"type": "resume", "queue": "a", "what": "pulling", "reply": "r"}
+    both, timed = [("control", 9), ("keyed", 9)], [("timed", 9)]
+    stops = [("forbid", 0, "commit"), ("say", 0, resume, 1), ("work", 0, both, 1), WORK]
+    sent = [("send", "timed", "a", {"id": "m0"}), ("work", 0, timed, 1), WORK]
+    orders = [order("skip", mends=True, pauses=1), order("retry", pauses=3), ("work", 0, both, 3)]
+    world = play(
+        PLAN, [WORK, ("assign", 0, 0, "clean"), *stops, *sent, *orders, ("forbid", 0, "commit")]
+    )
+    assert answers(world)[0] == ""
+    assert len(lines_of(world, "unreadable")) == 1
+
+
 def test_a_skip_of_another_record_changes_nothing() -> None:
     retry = order("retry", mends=True)
     world = play(PLAN, [*STOP, order("skip another"), WORK, WORK, retry, WORK, WORK])

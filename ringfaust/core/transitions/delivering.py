@@ -101,7 +101,7 @@ def _deliver_in_order(work: Work, queue: Queue, after: Any) -> Place | None:
     """Deliver in order, behind the place `after`. Return where this transaction is full."""
     first: int
     behind: int
-    first, behind = after or (0, NOWHERE)
+    after = first, behind = after or (0, NOWHERE)
     for level, count in enumerate(queue.level_counts):
         if not count or level < first:
             continue

@@ -96,29 +96,24 @@ def _add_operation(state: State, number: int, row: XidRow, operation: Operation)
 def commit_stage(work: Work, stage: Stage) -> None:
     """Apply as many operations as fit into this transaction, in the order made (R81, R114)."""
     number, name = stage.args
-    while (operation := _take_operation(work.state, number)) is not None:
+    operations = work.state.operations(number)
+    while (first := operations.first()) is not None:
+        key, operation = first
         if operation.message is not None:
             work.spend(cost_bytes(operation.message))
             _apply_send(work, operation.queue, operation.message, operation.number)
+            operations.delete(key)
         else:
-            work.spend(0)
-            _apply_ack(work, operation, name)
-            auto_delete(work)
+            queue = opened(work, operation.queue)
+            if not work.stages:  # what its first use has left to do comes first
+                work.spend(0)
+                _apply_ack(work, queue, operation.number, name)
+                operations.delete(key)
         if work.is_full:
             work.stages.append(stage)
             return
     work.state.xids.delete(number)
     work.effects.append(e.Decided("", name, True))
-
-
-def _take_operation(state: State, number: int) -> Operation | None:
-    """Remove the first operation of a transaction, and return it; None if there is none."""
-    table = state.operations(number)
-    row = table.first()
-    if row is None:
-        return None
-    table.delete(row[0])
-    return row[1]  # type: ignore[no-any-return]
 
 
 def _apply_send(work: Work, destination: str, message: Message, redrives: int) -> None:
@@ -128,15 +123,15 @@ def _apply_send(work: Work, destination: str, message: Message, redrives: int) -
         work.effects.append(refused._replace(about=message.id))
 
 
-def _apply_ack(work: Work, operation: Operation, xid: str) -> None:
-    queue = opened(work, operation.queue)
-    delivery: Delivery | None = queue.deliveries.get(operation.number)
+def _apply_ack(work: Work, queue: Queue, number: int, xid: str) -> None:
+    delivery: Delivery | None = queue.deliveries.get(number)
     assert delivery is not None and delivery.xid == xid, "nobody else can settle it"
     work.state.use(queue)
     expire(work, queue)
     acked(work, queue, delivery)
     dispatch(work, queue)
     check_auto_delete(work, queue)
+    auto_delete(work)
 
 
 def undo_all_stage(work: Work, stage: Stage) -> None:
@@ -190,12 +185,14 @@ def _undo(work: Work, number: int, begun: list[str]) -> list[str] | None:
         if work.is_full:
             return []
         queue = opened(work, name)
+        if work.stages:  # what its first use has left to do comes first
+            return []
         work.state.use(queue)
         if name not in begun:
             expire(work, queue)
         if not _return_settled(work, queue, operations, acks):
             return [name]
-    return None
+    return [] if work.stages else None
 
 
 def _return_settled(

@@ -84,17 +84,23 @@ class Standstill:
         ids = {self._ended.topic_id, self._id_of_topic(self._ended.record)}
         return len(ids - {""}) == 2
 
+    @property
+    def is_at_no_record(self) -> bool:
+        """Whether it had stopped, but not at a record."""
+        return self._ended is not None and self._ended.record is None
+
     async def look(self, *, is_over: bool) -> None:
         """Answer the order, if there is one and its record does not hold up the task any more.
 
+        The positions must be those of the committed state.
+
         Args:
-            is_over: the task is careful no more. What it has not passed by then waits for its
+            is_over: nothing else holds it up. What it has not passed by then waits for its
                 queue, has no route any more, or was in a topic that has lost it.
         """
         record = self._ended.record if self._ended else None
-        if self.order is None or not (
-            is_over or record is None or self._work.positions.get(record.topic, 0) > record.offset
-        ):
+        passed = record is not None and self._work.positions.get(record.topic, 0) > record.offset
+        if self.order is None or not (is_over or passed):
             return
         if isinstance(self.order, SkipRecord) and record is not None:
             log.warning("%s: skipped %s", self._work.name, place_of(record))

@@ -535,7 +535,8 @@ class Task:
         awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}
         if all(positions.get(each, 0) >= self._suspects.get(each, 0) for each in awaited):
             self.failure, self._suspects = None, {}
-        await self._standstill.look(is_over=self.failure is None)
+        is_over = self.failure is None or self._standstill.is_at_no_record
+        await self._standstill.look(is_over=is_over)
 
     async def _decide_one(self) -> None:
         if records := self._left or self.buffer.take():
@@ -552,9 +553,8 @@ class Task:
             await self._standstill.refuse(f"{record.topic} was created again: the record is gone")
             return
         self._alone = record
-        if self.work.positions[record.topic] <= record.offset:  # else it was committed after all
-            self.work.skip(record, why, self._clock.wall_ms())
-            await self._commit_alone()
+        self.work.skip(record, why, self._clock.wall_ms())
+        await self._commit_alone()
         self._alone = None
 
     async def _commit_alone(self) -> None:
@@ -612,6 +612,7 @@ class Task:
                     await self._stop(again)
                     return
                 log.warning("%s: cannot reopen (%r); trying again", self.work.name, again)
+        await self._standstill.look(is_over=False)  # the order may have been committed after all
         await self._read_on()
 
     @property
