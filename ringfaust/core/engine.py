@@ -238,7 +238,7 @@ class Engine:
         would take 1.12 µs with a stage (ADR 44).
         """
         work = self._work
-        queue = work.state.queues.get(send.queue)
+        queue = work.state.receiver(send.queue)
         if queue is not None and queue.applied is None and not (send.redrives or queue.dedups):
             work.accept()
             enter(work, queue, send)  # the usual case

@@ -81,7 +81,7 @@ class Queue:
         "last_level", "level_counts", "levels", "match_bytes", "name", "non_persistent", "orders",
         "orphans", "paused", "policy", "row_cost", "scanned", "scans", "searching", "selector",
         "sent_bounds", "sequence", "set_fields", "set_ms", "settings", "size_bytes", "spec",
-        "wake_ms", "write_set",
+        "is_passed_over", "wake_ms", "write_set",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,8 @@ class Queue:
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
         self.scans: dict[str, Scan] = {}
         """By the text of each selector of an attached consumer; "" if one has no selector."""
+        self.is_passed_over = False
+        """Whether an address has got its name, so that no send comes to it (R70)."""
         self.scanned = [NOWHERE] * limits.PRIORITIES
         """By level: how far any of them has come at most."""
         self._attached = row.attached if row else 0
@@ -380,10 +382,8 @@ class Queue:
         if ends and NOWHERE not in ends:
             upto = min(ends)
             late = {each for scan in scans for each in scan.late[level] if after < each <= upto}
-            for position in sorted(late):
-                message = table.get(position)
-                if message is not None:
-                    yield message
+            found = map(table.get, sorted(late))
+            yield from (message for message in found if message is not None)
             start = max(after, upto)
         for _, message in table.walk(None if start == NOWHERE else start):
             yield message

@@ -88,11 +88,17 @@ class State:
                 self.rows_cost += limits.ROW_COST_BYTES * rows
                 spec = self.catalog.spec_of_stored(name, row.settings)
                 queue = self.queues[name] = Queue(self.write_set, name, spec, row)
+                queue.is_passed_over = self.catalog.declares_address(name)
             elif self.catalog.declares(name):
                 if address_of(name):  # only its address can create it; this is for reading
                     return Queue(self.write_set, name, self.catalog.spec(name, {}), None)
                 queue = self.create(name, {})
         return queue
+
+    def receiver(self, name: str) -> Queue | None:
+        """The queue that gets what is sent to that name, if it is decoded."""
+        queue = self.queues.get(name)
+        return None if queue is None or queue.is_passed_over else queue
 
     def exists(self, name: str) -> bool:
         """Whether the queue is stored, or will be with this batch, or is declared by its name.

@@ -383,7 +383,7 @@ class Processor(Generic[Buffer]):
             self.pause(topic, f"{_REVISION}{revision_of(record)}")
             return False
         queue = send.queue
-        known = self.state.queues.get(queue)  # saves most records two calls
+        known = self.state.receiver(queue)  # saves most records two calls
         if known is None:
             self._room -= self.state.catalog.cost_of(queue)
         if (known is None or known.paused or known.is_limited) and (
@@ -410,7 +410,7 @@ class Processor(Generic[Buffer]):
 
     def _has_received(self, name: str) -> bool:
         """Whether a queue has received a message, or an address has kept or passed one on."""
-        queue = self.state.queues.get(name)
+        queue = self.state.receiver(name)
         if queue is None and (address := self.state.address(name)) is not None:
             if address.after:
                 return True

@@ -48,6 +48,20 @@ def test_a_queue_that_is_deleted_meanwhile_is_no_member_any_more(
     assert entered(host, send("a", "n"), 7) == [("a::s", "n")]
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("name", ["a", "*"])
+def test_an_address_goes_before_a_queue_that_had_its_name(name: str, crashes: bool) -> None:
+    """R70, R102: also while the queue is in memory. What the queue has can be consumed."""
+    host = MemoryHost(Catalog({"a": {}}, {}))
+    assert entered(host, send("a", "m"), 1) == [("a", "m")]
+    host.step(apply(1, {name: {"subscriptions": {"s": {}}}}), 2)
+    if crashes:
+        host.crash()
+    assert entered(host, send("a", "n"), 3) == [("a::s", "n")]
+    effects = host.step(c.Attach("a", "k", 9), 4).all_effects
+    assert [each.delivery.message.id for each in effects if isinstance(each, e.Dispatched)] == ["m"]
+
+
 def test_the_same_in_one_batch_with_the_change() -> None:
     host = MemoryHost(Catalog({}, {}, DECLARED))
     host.step(c.CreateQueue("a::x", {}), 1)

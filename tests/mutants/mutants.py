@@ -431,7 +431,7 @@ MUTANTS = [
            "        await self._standstill.look(is_over=False)", "        pass"),
     Mutant("a retry waits for its queue", "R123: what holds up the partition no more is answered",
            "worker/partition/task.py",
-           "look(is_over=is_over)", "look(is_over=False)"),
+           "self.failure is None or self._standstill.is_recordless", "False"),
     Mutant("an order is not answered", "R123: each order is answered",
            "worker/partition/standstill.py",
            "        if order is not None and self._orders is not None:\n",

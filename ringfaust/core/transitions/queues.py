@@ -130,6 +130,7 @@ def _reconfigure(work: Work, name: str, row: QueueRow) -> None:
         applied = queue.applied
     if queue is not None:
         queue.use_spec(spec)
+        queue.is_passed_over = state.catalog.declares_address(name)
     if spec.set_fields() == applied:
         return
     if queue is None:

@@ -85,7 +85,7 @@ class Standstill:
         return len(ids - {""}) == 2
 
     @property
-    def is_at_no_record(self) -> bool:
+    def is_recordless(self) -> bool:
         """Whether it had stopped, but not at a record."""
         return self._ended is not None and self._ended.record is None
 

@@ -535,8 +535,7 @@ class Task:
         awaited = {tp.topic for tp in self.work.tps if tp.topic not in paused}
         if all(positions.get(each, 0) >= self._suspects.get(each, 0) for each in awaited):
             self.failure, self._suspects = None, {}
-        is_over = self.failure is None or self._standstill.is_at_no_record
-        await self._standstill.look(is_over=is_over)
+        await self._standstill.look(is_over=self.failure is None or self._standstill.is_recordless)
 
     async def _decide_one(self) -> None:
         if records := self._left or self.buffer.take():
