@@ -74,6 +74,14 @@ def test_a_partition_that_lacks_a_permission_goes_on_once_it_has_it(what: str) -
     assert added(world) == ["m0", "m1", "m2", "m3"]
 
 
+def test_a_worker_that_is_too_old_by_then_does_not_carry_out_a_retry() -> None:
+    """Seed 1537, R129. It had stopped before it saw the state, which another one serves then."""
+    stops = [("forbid", 0, "open"), ("change_version", True, "keep"), ("assign", 0, 0, "handover")]
+    retry = order("retry", mends=True)
+    world = play(PLAN, [*SENDS, WORK, ("raise_level",), WORK, WORK, *stops, retry, WORK, WORK])
+    assert added(world) == ["m0", "m1", "m2", "m3"]
+
+
 def test_a_retry_is_answered_though_its_record_waits_for_a_queue() -> None:
     """The queue was paused meanwhile, and nothing holds up the partition any more."""
     pause = {"type": "pause", "queue": "a", "what": "pulling"}

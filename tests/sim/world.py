@@ -48,6 +48,8 @@ _RECREATION_MS = 60
 _JITTERS = (0, 7, -300)
 """Errors of a producer's clock. Nothing may depend on it."""
 Message = tuple[str, str, dict[str, Any]]
+State = tuple[int, dict[tuple[str, int], int]]
+"""How many rows a changelog has, and the offsets of the group."""
 
 
 class World:
@@ -251,15 +253,32 @@ class World:
         except ForeignState:  # the operator gives it a folder of its own
             worker.disk.lose_all_of("another")
             self._assign(unit, number)
-        except UnknownRowVersion as error:  # another one serves it
-            demand(worker.is_older, unit, "is refused:", error)
-            demand(before == self._state_of(unit), unit, "is refused, and its state has changed")
-            self._assign(unit, (number + 1) % WORKERS)
+        except UnknownRowVersion as error:
+            self._leave_to_another(unit, number, before, error)
         else:
             self._owners[unit] = number
 
-    def _state_of(self, unit: Unit) -> tuple[int, dict[tuple[str, int], int]]:
-        """How many rows its changelog has, and the offsets of the group."""
+    def _leave_to_another(self, unit: Unit, number: int, before: State, error: Exception) -> None:
+        """A worker has refused the state of a unit. Another one serves it (R129)."""
+        worker = self.workers[number]
+        demand(worker.is_older, unit, "is refused:", error)
+        demand(before == self._state_of(unit), unit, "is refused, and its state has changed")
+        worker.revoke(unit)
+        self._assign(unit, (number + 1) % WORKERS)
+
+    def _cycle(self, unit: Unit) -> None:
+        """A cycle of its owner. One that is too old finds that when it tries again (R123)."""
+        worker = self._worker(unit)
+        if not worker.is_older:
+            worker.cycle(unit)
+            return
+        before = self._state_of(unit)
+        try:
+            worker.cycle(unit)
+        except UnknownRowVersion as error:
+            self._leave_to_another(unit, self._owners[unit], before, error)
+
+    def _state_of(self, unit: Unit) -> State:
         rows = self.broker.log("changelog", unit.number).records()
         return len(rows), dict(self.broker.offsets)
 
@@ -303,16 +322,15 @@ class World:
         worker = self._worker(unit)
         for topic, most in fetches:
             worker.fetch(unit, unit.repartitioned or topic, most)
-        worker.cycle(unit)
-        worker.drive_commit(unit, stages)
+        self._cycle(unit)
+        self._worker(unit).drive_commit(unit, stages)
 
     def _do_fetch(self, index: int, topic: str, most: int, again: int) -> None:
         unit = self._units[index]
         self._worker(unit).fetch(unit, unit.repartitioned or topic, most, again)
 
     def _do_cycle(self, index: int) -> None:
-        unit = self._units[index]
-        self._worker(unit).cycle(unit)
+        self._cycle(self._units[index])
 
     def _do_commit(self, index: int, stages: int, fails: str) -> None:
         unit = self._units[index]
