@@ -184,6 +184,8 @@ def test_every_attribute_of_a_queue_is_known(attribute: str, tmp_path: Path) -> 
     ("<configuration>\n<web/></configuration>", 1, "has no <core>"),
     ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<core/>", 1, "a DTD or an entity is not accepted"),
     ("<a>" * 60, 1, "nest deeper than 50 levels"),
+    ("<?xml version='1.0' encoding='shift_jis'?><core/>", 1, "save it as UTF-8"),
+    ("<?xml version='1.0' encoding='klingon'?><core/>", 1, "save it as UTF-8"),
     ("<core><address-settings>\n<address-setting match='a'>\n<max-delivery-attempts>many"
      "</max-delivery-attempts></address-setting></address-settings></core>", 3,
      "max-delivery-attempts = 'many' is not a whole number"),
