@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import cast
@@ -178,6 +179,13 @@ class Imported:
             self.note(Verdict.CHANGED, 0, f"queue {address}", why)
         return queues
 
+    def admit_consumers(self) -> None:
+        """Let the queues of each address have several consumers, as other brokers do (R70)."""
+        for name, address in self.addresses.items():
+            for fields in self._members(name).values() if "routing" not in address else ():
+                if fields.get("max_active_consumers", -1) == -1:
+                    fields["shared"] = True
+
     def allow_control(self, user: str) -> None:
         """Let a user write commands and read the answers."""
         self.allow(user, topic_name(_OWN, Role.CONTROL), "Write")
@@ -228,15 +236,19 @@ class Imported:
         return {name: value for name, value in data.items() if value}
 
 
+compiled = lru_cache(10_000)(Pattern)
+"""A pattern, compiled once."""
+
+
 def overlap(one: str, other: str) -> bool:
     """Return whether one of two patterns covers the other."""
-    mine, theirs = Pattern(one), Pattern(other)
+    mine, theirs = compiled(one), compiled(other)
     return mine.matches(theirs.words) or theirs.matches(mine.words)
 
 
 def covers(wider: str, other: str) -> bool:
     """Return whether a pattern matches all names that another one matches."""
-    pattern = Pattern(wider)
+    pattern = compiled(wider)
     words = other.split(".")
     return all(
         pattern.matches([part for word in words for part in (some if word == "#" else [word])])
@@ -267,13 +279,3 @@ def _free_topic(name: str, taken: dict[str, int]) -> str:
 
 def _metric(topic: str) -> str:
     return topic.replace(".", "_")
-
-
-def first_value(table: Mapping[str, Fields], name: str, field_name: str) -> object:
-    """Return the field of the most specific pattern that matches the name, or None."""
-    found: list[tuple[int, object]] = [
-        (len(pattern.replace("#", "").replace("*", "")), fields[field_name])
-        for pattern, fields in table.items()
-        if field_name in fields and Pattern(pattern).matches(name.split("."))
-    ]
-    return max(found, key=lambda entry: entry[0])[1] if found else None

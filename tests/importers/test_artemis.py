@@ -89,7 +89,8 @@ def test_queues_addresses_and_settings_are_read() -> None:
         "retroactive_count": 10,
     }
     assert found.addresses["prices.#"] == {"retroactive_count": 10}
-    assert found.addresses["colours"] == {"subscriptions": {"red": {"selector": "color='red'"}}}
+    red = {"selector": "color='red'", "shared": True}
+    assert found.addresses["colours"] == {"subscriptions": {"red": red}}
     assert "old" in found.queues
 
 
@@ -98,7 +99,7 @@ def test_a_divert_becomes_a_queue_of_the_address_or_a_route() -> None:
     assert found.addresses["orders"] == {
         "subscriptions": {
             "orders": {"ring_size": 100, "max_active_consumers": 5},
-            "copy": {"selector": "JMSPriority > 5"},
+            "copy": {"selector": "JMSPriority > 5", "shared": True},
         }
     }
     assert found.routes["legacy"] == "orders.new"
