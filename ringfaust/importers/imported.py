@@ -219,11 +219,18 @@ class Imported:
         unreached = {*self.detours.values()} & {*named}
         ours = {topic_name(_OWN, role) for role in Role}
         taken = {_metric(topic): 1 for topic in (*self.routes, *ours)}
+        has_shared = self.addresses or unreached or any(map(is_pattern, self.queues))
+        shared = _free_topic("messages", taken) if has_shared else ""  # the name that lines say
         for name in named:
-            if name not in unreached:
-                self.routes[_free_topic(name, taken)] = name
-        if self.addresses or unreached or any(map(is_pattern, self.queues)):
-            self.routes[_free_topic("messages", taken)] = f"{{header:{h.QUEUE}}}"
+            if name in unreached:
+                continue
+            topic = _free_topic(name, taken)
+            self.routes[topic] = name
+            if topic != name:
+                why = f"{topic}, for Kafka has no such name, or another topic is too like it"
+                self.note(Verdict.CHANGED, 0, f"the topic of {name}", why)
+        if shared:
+            self.routes[shared] = f"{{header:{h.QUEUE}}}"
 
     def queues_data(self) -> dict[str, object]:
         """Return the content of queues.yaml."""
@@ -252,7 +259,7 @@ def covers(wider: str, other: str) -> bool:
     words = other.split(".")
     return all(
         pattern.matches([part for word in words for part in (some if word == "#" else [word])])
-        for some in ([], ["-"], ["-", "-"])
+        for some in (([], ["-"], ["-", "-"]) if "#" in words else ([],))
     )
 
 

@@ -239,7 +239,20 @@ def test_names_that_kafka_does_not_allow_get_other_topics(tmp_path: Path) -> Non
     )
     found = imported(f"<addresses>{queues}</addresses>", tmp_path)
     assert list(found.routes.values()) == list(names)
-    assert list(found.routes) == ["a_b", "a_b-2", "a.b-3", "ringfaust.control-2"]
+    topics = ["a_b", "a_b-2", "a.b-3", "ringfaust.control-2"]
+    assert list(found.routes) == topics
+    for name, topic in zip(names, topics, strict=True):
+        said = [each for each in found.findings if each.setting == f"the topic of {name}"]
+        assert [each.text.partition(",")[0] for each in said] == [topic] * (name != topic)
+
+
+def test_the_topic_that_lines_name_messages_has_that_name(tmp_path: Path) -> None:
+    queue = "<address name='messages'><anycast><queue name='messages'/></anycast></address>"
+    found = imported(f"<addresses>{queue}<address name='a'><multicast/></address></addresses>",
+                     tmp_path)  # fmt: skip
+    assert found.routes == {
+        "messages-2": "messages", "a": "a", "messages": "{header:ringfaust-queue}",
+    }  # fmt: skip
 
 
 def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:
