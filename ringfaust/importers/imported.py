@@ -91,8 +91,8 @@ class Imported:
     detours: dict[str, str] = field(default_factory=dict)
     """By topic the name that its records are sent to, where a divert leads them elsewhere. A queue
     or an address of that name gets no topic, for nothing that is sent to it reaches it."""
-    acls: list[str] = field(default_factory=list)
-    """Arguments of kafka-acls.sh, without the brokers; each once."""
+    acls: dict[str, None] = field(default_factory=dict)
+    """Arguments of kafka-acls.sh, without the brokers, in order."""
     findings: list[ImportFinding] = field(default_factory=list)
 
     @contextmanager
@@ -202,8 +202,7 @@ class Imported:
             f"--add --allow-principal {quote(f'User:{user}')} --operation {operation} "
             f"--operation Describe --topic {quote(topic)}"
         )
-        if acl not in self.acls:
-            self.acls.append(acl)
+        self.acls[acl] = None
 
     def is_user(self, name: str, line: int, setting: str) -> bool:
         """Return whether these commands can name a user; record it if not."""
