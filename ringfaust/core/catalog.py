@@ -202,8 +202,11 @@ def _without_subscriptions(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if name != SUBSCRIPTIONS}
 
 
-def _specificity(pattern: Pattern) -> list[int]:
-    """Compare word by word from the left: literal before `*` before no word before `#`."""
+def specificity(pattern: Pattern) -> list[int]:
+    """Of two patterns the one with the lower value decides (R72).
+
+    It compares word by word from the left: literal before `*` before no word before `#`.
+    """
     return [_RANK.get(word, _LITERAL) for word in pattern.words] + [_NOTHING]
 
 
@@ -213,7 +216,7 @@ class _Table:
     def __init__(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Order by how specific the pattern is; the most specific comes last and wins."""
         compiled = [(Pattern(pattern), fields) for pattern, fields in entries.items()]
-        compiled.sort(key=lambda entry: _specificity(entry[0]), reverse=True)
+        compiled.sort(key=lambda entry: specificity(entry[0]), reverse=True)
         self.named: dict[str, Mapping[str, Any]] = {}
         """Those without wildcards."""
         self.patterns: list[tuple[Pattern, Mapping[str, Any]]] = []

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import Pattern, is_pattern
+from ringfaust.core.settings import stored_names
 from ringfaust.importers.artemis_core import HANDLED, read_core
 from ringfaust.importers.artemis_diverts import read_diverts
 from ringfaust.importers.artemis_jms import JmsNames, read_jms
+from ringfaust.importers.artemis_matches import AddressSetting, share_names
 from ringfaust.importers.artemis_queues import read_addresses, read_old_queues
 from ringfaust.importers.artemis_security import read_security
-from ringfaust.importers.artemis_settings import AddressSetting, read_address_settings
+from ringfaust.importers.artemis_settings import read_address_settings
 from ringfaust.importers.artemis_values import note_unknown, resolve, wildcards_of
 from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element, read_xml
@@ -49,16 +51,19 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     for setting in found:
         if setting.fields:
             imported.settings.setdefault(setting.pattern, {}).update(setting.fields)
+    given = {match: stored_names(fields) for match, fields in imported.settings.items()}
+    defaults = Catalog({}, given)
     for section in core.all("addresses"):
-        read_addresses(section, imported)
+        read_addresses(section, defaults, imported)
     for section in core.all("queues"):
-        read_old_queues(section, imported)
+        read_old_queues(section, defaults, imported)
     for section in jms:
         read_jms(section, names, imported)
     imported.note_dead_letters(_dead_letter_addresses(core))
     _keep_retroactive(found, imported)
     _declare_patterns(found, imported)
     read_diverts(core, imported)
+    imported.admit_consumers()
     imported.add_routes()
     read_security(core, wildcards, imported)
 
@@ -101,10 +106,12 @@ def _dead_letter_addresses(core: Element) -> set[str]:
 
 
 def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:
-    """Give addresses their `retroactive_count`; a pattern of its own if no queue would suffer."""
-    for setting in found:
-        if not setting.retroactive:
-            continue
+    """Give addresses their `retroactive_count`; a pattern of its own if no queue would suffer.
+
+    `found`: in Artemis' order, so the first that covers a name decides.
+    """
+    given = [each for each in found if each.retroactive is not None]
+    for setting in given if any(each.retroactive for each in given) else ():
         pattern = Pattern(setting.pattern)
         covered = [name for name in imported.addresses if pattern.matches(name.split("."))]
         for name in covered:
@@ -116,25 +123,37 @@ def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:
         elif not covered:
             about = f"address-setting {setting.pattern}, retroactive-message-count"
             why = f"{hidden[0]} is a queue, and only an address keeps messages for later queues"
-            imported.note(Verdict.NONE, setting.line, about, why)
+            imported.note(Verdict.NONE, setting.element.line, about, why)
 
 
 def _declare_patterns(found: list[AddressSetting], imported: Imported) -> None:
-    """Declare the names that Artemis would create at their first use."""
-    for setting in found:
-        if not setting.creates or setting.pattern in imported.addresses:
+    """Declare the names that Artemis would create at their first use: first the addresses."""
+    created = [each for each in found if each.creates and each.pattern not in imported.addresses]
+    for setting in sorted(created, key=lambda each: not each.is_multicast):
+        about = f"address-setting {setting.pattern}, default-address-routing-type"
+        if setting.is_multicast:
+            hidden = [
+                name
+                for name in imported.queues
+                if not is_pattern(name) and Catalog({setting.pattern: {}}, {}).declares(name)
+            ]
+            if hidden:
+                why = (
+                    f"the pattern would hide queue {hidden[0]}: declare multicast addresses by name"
+                )
+                imported.note(Verdict.NONE, setting.element.line, about, why)
+            else:
+                imported.addresses.setdefault(setting.pattern, {})
             continue
-        if not setting.is_multicast:
-            imported.queues.setdefault(setting.pattern, {})
-            continue
-        hidden = [
-            name
-            for name in imported.queues
-            if not is_pattern(name) and Catalog({setting.pattern: {}}, {}).declares(name)
-        ]
-        if hidden:
-            about = f"address-setting {setting.pattern}, default-address-routing-type"
-            why = f"the pattern would hide queue {hidden[0]}: declare multicast addresses by name"
-            imported.note(Verdict.NONE, setting.line, about, why)
-        else:
-            imported.addresses.setdefault(setting.pattern, {})
+        imported.queues.setdefault(setting.pattern, {})
+        other = next(
+            (
+                each
+                for each in found
+                if each.pattern in imported.addresses and share_names(each, setting)
+            ),
+            None,
+        )
+        if other is not None:
+            why = f"a new name that {other.pattern} covers, too, is an address"
+            imported.note(Verdict.CHANGED, setting.element.line, about, why)

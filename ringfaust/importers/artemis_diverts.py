@@ -163,7 +163,10 @@ def _copy(
     fields = imported.subscriptions(source).setdefault(divert.name, {})
     imported.addresses[source].pop("routing", None)
     where = f"{source}::{divert.name}"
-    why = f"{source} copies to its queue {where}; consumers of {path[-1]} attach there"
+    why = (
+        f"{source} copies to its queue {where}, with the settings of {source}; consumers of "
+        f"{path[-1]} attach there"
+    )
     for other in copies.get(path[-1], []):
         why += f"; divert {other.name} does not copy them on to {other.target}"
     divert.note(Verdict.CHANGED, why, imported)

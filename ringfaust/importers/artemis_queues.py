@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ringfaust.core.catalog import Catalog
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
 from ringfaust.errors import BadSelector
 from ringfaust.importers.artemis_filters import UnknownField, translated
-from ringfaust.importers.artemis_settings import set_ring_size
+from ringfaust.importers.artemis_settings import set_consumers, set_ring_size
 from ringfaust.importers.artemis_values import note_unknown, placeholder, switch, whole
-from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, first_value
+from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
 _OTHERS = {
@@ -27,8 +30,8 @@ _OTHERS = {
 }
 
 
-def read_addresses(section: Element, imported: Imported) -> None:
-    """Read `addresses`: each becomes a queue or an address."""
+def read_addresses(section: Element, defaults: Catalog, imported: Imported) -> None:
+    """Read `addresses`: each becomes a queue or an address. `defaults`: the address settings."""
     note_unknown(section, "addresses", imported, children=("address",))
     for address in section.all("address"):
         about = f"address {address.attributes.get('name', '')}"
@@ -39,18 +42,19 @@ def read_addresses(section: Element, imported: Imported) -> None:
             note_unknown(part, f"{about}, {part.tag}", imported, children=("queue",))
     for address in _merged(section):
         name = address.attributes.get("name", "")
-        if not imported.is_name(name, address.line, f"address {name}"):
+        if not imported.is_name(name, address.line, f"address {name}", patterns=False):
             continue
+        default = defaults.spec(name, {})
         anycast = [queue for part in address.all("anycast") for queue in part.all("queue")]
         multicast = list(address.all("multicast"))
         subscribed = [queue for part in multicast for queue in part.all("queue")]
         if multicast or len(anycast) > 1 or any(_needs_address(name, queue) for queue in anycast):
-            _as_address(name, address, anycast, subscribed, imported)
+            _as_address(name, address, (anycast, subscribed), default, imported)
         elif anycast or address.first("anycast"):
             fields = imported.queues.setdefault(name, {})
             imported.note(Verdict.TAKEN, address.line, f"address {name}, anycast", f"queue {name}")
             for queue in anycast:
-                _queue_fields(name, queue, fields, imported)
+                _queue_fields(name, queue, fields, default, imported)
         else:
             imported.addresses.setdefault(name, {})
             why = f"address {name}, whose queues are created by subscribers"
@@ -69,7 +73,7 @@ def _merged(section: Element) -> list[Element]:
     return list(found.values())
 
 
-def read_old_queues(section: Element, imported: Imported) -> None:
+def read_old_queues(section: Element, defaults: Catalog, imported: Imported) -> None:
     """Read the `queues` of an older broker.xml, which name their address."""
     note_unknown(section, "queues", imported, children=("queue",))
     named = [(queue, queue.attributes.get("name", "")) for queue in section.all("queue")]
@@ -79,7 +83,7 @@ def read_old_queues(section: Element, imported: Imported) -> None:
         about = f"queue {name} of address {address}"
         if not (
             imported.is_name(name, queue.line, about)
-            and imported.is_name(address, queue.line, about)
+            and imported.is_name(address, queue.line, about, patterns=False)
         ):
             continue
         if address not in several and address not in imported.addresses:
@@ -90,7 +94,7 @@ def read_old_queues(section: Element, imported: Imported) -> None:
             imported.addresses[address].pop("routing", None)
             why = f"queue {name} of address {address}: consumers attach {address}::{name}"
             imported.note(Verdict.TAKEN, queue.line, about, why)
-        _queue_fields(name, queue, fields, imported)
+        _queue_fields(name, queue, fields, defaults.spec(address, {}), imported)
 
 
 def _needs_address(address: str, queue: Element) -> bool:
@@ -101,11 +105,12 @@ def _needs_address(address: str, queue: Element) -> bool:
 def _as_address(
     name: str,
     address: Element,
-    anycast: list[Element],
-    subscribed: list[Element],
+    queues: tuple[list[Element], list[Element]],
+    default: QueueSpec,
     imported: Imported,
 ) -> None:
-    """Declare an address with its queues."""
+    """Declare an address with its queues: those of anycast, and those of multicast."""
+    anycast, subscribed = queues
     declared = imported.addresses.setdefault(name, {})
     if anycast and not subscribed and len(anycast) == 1:
         declared["routing"] = "anycast"
@@ -125,13 +130,13 @@ def _as_address(
         fields = imported.subscriptions(name).setdefault(own, {})
         why = f"consumers attach {name}::{own}"
         imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
-        _queue_fields(own, queue, fields, imported)
-        if queue in subscribed and queue.attributes.get("max-consumers") != "1":
-            fields["shared"] = True
+        _queue_fields(own, queue, fields, default, imported)
 
 
-def _queue_fields(name: str, queue: Element, fields: Fields, imported: Imported) -> None:
-    """Read the attributes and children of a queue."""
+def _queue_fields(
+    name: str, queue: Element, fields: Fields, default: QueueSpec, imported: Imported
+) -> None:
+    """Read the attributes and children of a queue. `default`: what its address sets."""
     given = [(key, queue, value) for key, value in queue.attributes.items() if key != "name"]
     given += [
         (child.tag, child, child.text) for child in queue.children
@@ -141,23 +146,42 @@ def _queue_fields(name: str, queue: Element, fields: Fields, imported: Imported)
         attributes = ("string",) if child.tag == "filter" else ()
         about = f"queue {name}, {child.tag}"
         note_unknown(child, about, imported, attributes=attributes)
+    known = {key: text for key, _, text in given if placeholder(text) is None}
     for key, element, text in given:
         about = f"queue {name}, {key} = {text}"
         if (unknown := placeholder(text)) is not None:
             why = f"the broker's property {unknown} is not known here: set it by hand"
             imported.note(Verdict.NONE, element.line, about, why)
+        elif key in ("exclusive", "max-consumers"):
+            _consumers(known, element.line, about, fields, default=default, imported=imported)
         else:
             _queue_field(key, text, element.line, about, fields=fields, imported=imported)
     for selector in queue.all("filter"):
         read_filter(f"queue {name}", selector, fields, imported)
-    default = first_value(imported.settings, name, "ring_size")
-    if default not in (None, -1) and "ring_size" not in fields:
+    if default.ring_size != -1 and "ring_size" not in fields:
         about = f"queue {name}, no ring-size"
         more = (
-            f", because Artemis ignores the default-ring-size of {default} for a queue that its "
-            "file declares"
+            f", because Artemis ignores the default-ring-size of {default.ring_size} for a queue "
+            "that its file declares"
         )
         imported.set(fields, "ring_size", -1, queue.line, about, more=more)
+
+
+def _consumers(
+    known: Mapping[str, str], line: int, about: str, fields: Fields, *, default: QueueSpec,
+    imported: Imported,
+) -> None:  # fmt: skip
+    """Whether a queue is exclusive, and how many consumers it has: each needs the other."""
+    is_exclusive = by_default = default.max_backup_consumers > 0
+    if "exclusive" in known:
+        is_exclusive = switch(imported, line, "exclusive", known["exclusive"])
+    most = -1 if by_default else default.max_active_consumers
+    if "max-consumers" in known:
+        most = whole(imported, line, "max-consumers", known["max-consumers"])
+    set_consumers(
+        imported, fields, line, about,
+        is_exclusive=is_exclusive, most=most, replaces=by_default,
+    )  # fmt: skip
 
 
 def _queue_field(
@@ -165,17 +189,10 @@ def _queue_field(
 ) -> None:
     if key == "ring-size":
         set_ring_size(imported, fields, whole(imported, line, key, text), line, about)
-    elif key == "max-consumers":
-        number = whole(imported, line, key, text)
-        imported.set(fields, "max_active_consumers", number, line, about)
-    elif key == "exclusive" and switch(imported, line, key, text):
-        fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
-        why = "max_active_consumers: 1; the others wait as backups"
-        imported.note(Verdict.CHANGED, line, about, why)
     elif key == "durable" and not switch(imported, line, key, text):
         why = "the queue and its persistent messages survive a restart"
         imported.note(Verdict.CHANGED, line, about, why)
-    elif key in ("exclusive", "durable"):
+    elif key == "durable":
         imported.note(Verdict.TAKEN, line, about, "nothing to do")
     else:
         imported.note_other(_OTHERS, key, text, line, about)

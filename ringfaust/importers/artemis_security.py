@@ -32,6 +32,19 @@ class _Senders:
     by_pattern: dict[str, set[str]] = field(default_factory=dict)
     by_beginning: dict[str, set[str]] = field(default_factory=dict)
     """Of matches that are not read here: the roles of all that begin with the same text."""
+    decided: dict[str, list[str]] = field(default_factory=dict)
+    """By queue, what was found to decide about it."""
+
+    def deciding(self, queue: str) -> list[str]:
+        """Return the matches of a queue that no other of its matches is narrower than."""
+        if queue not in self.decided:
+            matching = [match for match in self.by_pattern if covers(match, queue)]
+            self.decided[queue] = [
+                match
+                for match in matching
+                if not any(each != match and covers(match, each) for each in matching)
+            ]
+        return self.decided[queue]
 
     def may_differ(self, pattern: str, queue: str, role: str) -> bool:
         """Return whether a match that is not read may deny what `pattern` allows."""
@@ -131,14 +144,8 @@ def _topics(pattern: str, role: str, senders: _Senders, imported: Imported) -> I
             is_anywhere = all(role in roles for roles in everyone)
             if is_anywhere and all(covers(pattern, name) for name in declared):
                 yield topic
-        elif covers(pattern, queue) and not senders.may_differ(pattern, queue, role):
-            matching = [match for match in senders.by_pattern if covers(match, queue)]
-            deciding = [
-                match
-                for match in matching
-                if not any(each != match and covers(match, each) for each in matching)
-            ]
-            if pattern in deciding and all(role in senders.by_pattern[match] for match in deciding):
+        elif pattern in senders.deciding(queue) and not senders.may_differ(pattern, queue, role):
+            if all(role in senders.by_pattern[match] for match in senders.deciding(queue)):
                 yield topic
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 from ringfaust.core import limits
+from ringfaust.core.catalog import specificity
+from ringfaust.core.patterns import is_pattern
+from ringfaust.importers.artemis_matches import (
+    CREATED,
+    ROUTING,
+    AddressSetting,
+    note_order,
+    share_names,
+)
 from ringfaust.importers.artemis_values import (
     OF_THE_BROKER,
     Wildcards,
@@ -16,7 +25,7 @@ from ringfaust.importers.artemis_values import (
     switch,
     whole,
 )
-from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, covers
+from ringfaust.importers.imported import BACKUPS, Fields, Imported, Verdict, compiled, covers
 from ringfaust.importers.xml_file import Element
 
 _PAGES = "not needed: messages that do not fit stay in their Kafka topic"
@@ -102,30 +111,20 @@ as here (None: there is none); and what to do instead, or why nothing is needed.
 
 
 _POLICIES = {"PAGE": "block", "BLOCK": "block", "FAIL": "reject_newest", "DROP": "drop_newest"}
-_CREATED = ("auto-create-queues", "auto-create-addresses", "auto-create-jms-queues",
-            "auto-create-jms-topics")  # fmt: skip
-_ROUTING = ("default-queue-routing-type", "default-address-routing-type")
-
-
-@dataclass(slots=True)
-class AddressSetting:
-    """One `address-setting`: what is no field of a queue."""
-
-    pattern: str
-    line: int
-    creates: bool = True
-    """Whether sending to a new name creates a queue, which is Artemis' default."""
-    is_multicast: bool = False
-    retroactive: int = 0
-    fields: Fields = field(default_factory=dict)
+_BECOMES = {"MULTICAST": "an address", "ANYCAST": "a queue"}
+_CONSUMERS = ("default-exclusive-queue", "default-max-consumers")
 
 
 class _Setting:
     """Reads one child of an `address-setting`."""
 
-    def __init__(self, child: Element, target: AddressSetting, imported: Imported) -> None:
+    def __init__(
+        self, child: Element, target: AddressSetting, every: Sequence[AddressSetting],
+        imported: Imported,
+    ) -> None:  # fmt: skip
         self._child = child
         self._target = target
+        self._every = every
         self._imported = imported
         self._about = f"address-setting {target.pattern}, {child.tag} = {child.text}"
         self._given = imported, child.line, child.tag, child.text
@@ -174,7 +173,9 @@ class _Setting:
         self._field("redelivery_jitter", number(*self._given))
 
     def longest_delay(self) -> None:
-        self._field("redelivery_delay_max_ms", max(whole(*self._given), -1))
+        longest = whole(*self._given)
+        change = "as in Artemis, where less than 0 is no delay" if longest < 0 else ""
+        self._field("redelivery_delay_max_ms", max(longest, 0), change)
 
     def bytes(self) -> None:
         self._limit("max_bytes", size(*self._given))
@@ -203,15 +204,18 @@ class _Setting:
             }[when_full]
             self._field("when_full", when_full, how)
 
-    def exclusive(self) -> None:
-        if switch(*self._given):
-            self._field("max_active_consumers", 1, "the others wait as backups")
-            self._target.fields["max_backup_consumers"] = BACKUPS
-        else:
-            self._note(Verdict.TAKEN, "nothing to do")
-
     def consumers(self) -> None:
-        self._field("max_active_consumers", whole(*self._given))
+        """Whether the queue is exclusive, and how many consumers it has: each needs the other."""
+        target, (exclusive, most) = self._target, _CONSUMERS
+        if self._child.tag == exclusive:
+            switch(*self._given)
+        said = target.inherited(most) or "-1"
+        set_consumers(
+            self._imported, target.fields, self._child.line, self._about,
+            is_exclusive=(target.inherited(exclusive) or "").lower() == "true",
+            most=whole(self._imported, self._child.line, most, said),
+            replaces=any(exclusive in each.given for each in target.wider),
+        )  # fmt: skip
 
     def retroactive(self) -> None:
         count = whole(*self._given)
@@ -222,16 +226,22 @@ class _Setting:
             self._note(Verdict.NONE, f"retroactive_count is from 0 to {limits.RETAINED}")
 
     def routing(self) -> None:
-        is_multicast = self._child.text.upper() == "MULTICAST"
-        self._target.is_multicast |= is_multicast
-        kind = "an address" if is_multicast else "a queue"
-        self._note(Verdict.TAKEN, f"a new name becomes {kind}")
+        kind = "MULTICAST" if self._target.is_multicast else "ANYCAST"
+        verdict = Verdict.TAKEN if kind == self._child.text.upper() else Verdict.CHANGED
+        self._note(verdict, f"a new name becomes {_BECOMES[kind]}")
 
     def creates(self) -> None:
-        creates = switch(*self._given)
-        self._target.creates &= creates
-        declared = f"declared as the pattern {self._target.pattern}"
-        self._note(Verdict.TAKEN, declared if creates else "new names are refused")
+        switch(*self._given)
+        target = self._target
+        after = self._every[self._every.index(target) + 1 :]
+        others = [each for each in after if each.creates and share_names(each, target)]
+        if target.creates:
+            self._note(Verdict.TAKEN, f"declared as the pattern {target.pattern}")
+        elif others:
+            why = f"new names are created, for the pattern {others[0].pattern} covers them, too"
+            self._note(Verdict.NONE, why)
+        else:
+            self._note(Verdict.TAKEN, "new names are refused")
 
     def dead(self) -> None:
         what = "dead messages" if self._child.tag.startswith("dead") else "expired messages"
@@ -252,14 +262,13 @@ _SPECIAL: dict[str, Callable[[_Setting], None]] = {
     "max-size-bytes": _Setting.bytes,
     "max-size-messages": _Setting.messages,
     "address-full-policy": _Setting.policy,
-    "default-exclusive-queue": _Setting.exclusive,
-    "default-max-consumers": _Setting.consumers,
     "retroactive-message-count": _Setting.retroactive,
     "dead-letter-address": _Setting.dead,
     "expiry-address": _Setting.dead,
     "enable-ingress-timestamp": _Setting.time_of_arrival,
-    **dict.fromkeys(_CREATED, _Setting.creates),
-    **dict.fromkeys(_ROUTING, _Setting.routing),
+    **dict.fromkeys(_CONSUMERS, _Setting.consumers),
+    **dict.fromkeys(CREATED, _Setting.creates),
+    **dict.fromkeys(ROUTING, _Setting.routing),
 }
 
 
@@ -273,20 +282,66 @@ def set_ring_size(imported: Imported, fields: Fields, number: int, line: int, ab
     imported.note(Verdict.CHANGED, line, about, why)
 
 
+def set_consumers(
+    imported: Imported, fields: Fields, line: int, about: str, *, is_exclusive: bool, most: int,
+    replaces: bool,
+) -> None:  # fmt: skip
+    """Take over `exclusive` and `max-consumers`, which is `most`.
+
+    `replaces`: a wider match may make the queue exclusive.
+    """
+    if is_exclusive and (most > 1 or most == -1):
+        backups = BACKUPS if most == -1 else most - 1
+        fields |= {"max_active_consumers": 1, "max_backup_consumers": backups}
+        why = f"max_active_consumers: 1, max_backup_consumers: {backups}: the others wait"
+        imported.note(Verdict.CHANGED, line, about, why)
+        return
+    imported.set(fields, "max_active_consumers", most, line, about)
+    if replaces:
+        fields["max_backup_consumers"] = 0
+
+
 def read_address_settings(
     section: Element, wildcards: Wildcards, imported: Imported
 ) -> list[AddressSetting]:
-    """Read `address-settings`; of two with one match the first counts, as in Artemis."""
-    found: dict[str, AddressSetting] = {}
+    """Read `address-settings`; of two with one match the first counts, as in Artemis.
+
+    Returns:
+        Them, in Artemis' order: of those that match a name, the first that has a setting decides.
+    """
     note_unknown(section, "address-settings", imported, children=("address-setting",))
+    every = sorted(
+        _placed(section, wildcards, imported),
+        key=lambda each: (each.rank, specificity(compiled(each.pattern))),
+    )
+    patterns = [each for each in every if is_pattern(each.pattern)]
+    for target in every:
+        target.wider = [each for each in patterns if covers(each.pattern, target.pattern)]
+        if not is_pattern(target.pattern):
+            target.wider.insert(0, target)
+    for target in sorted(every, key=lambda each: each.element.line):
+        for child in target.element.children:
+            _Setting(child, target, every, imported).read()
+    for target in every:
+        _set_policy(target, imported)
+    for target, cap in [(each, _cap(each, imported)) for each in every]:
+        target.fields |= {"redelivery_delay_max_ms": cap} if cap else {}
+    for first, second in combinations(patterns, 2):
+        note_order(first, second, imported)
+    return every
+
+
+def _placed(section: Element, wildcards: Wildcards, imported: Imported) -> Iterator[AddressSetting]:
+    """Yield those that have a pattern here; each of the others gets a line for what it sets."""
+    lines: dict[str, int] = {}
     for element in section.all("address-setting"):
         match = element.attributes.get("match", "")
         pattern = wildcards.translate(match)
         why = ""
         if match.startswith(OF_THE_BROKER):
             why = "an address of the broker itself; `ringfaust queue` and `message` operate queues"
-        elif pattern in found:
-            first = found[pattern].line
+        elif pattern in lines:
+            first = lines[pattern]
             why = f"repeated: the address-setting of line {first} has this match, and counts alone"
         elif pattern is None or not imported.is_name(
             pattern, element.line, f"address-setting {match}"
@@ -306,53 +361,35 @@ def read_address_settings(
         if not element.children:
             why = f"it sets nothing; new names become queues, by the pattern {pattern}"
             imported.note(Verdict.TAKEN, element.line, f"address-setting {match}", why)
-        target = found[pattern] = AddressSetting(pattern, element.line)
-        for child in element.children:
-            _Setting(child, target, imported).read()
-    every = list(found.values())
-    for target in every:
-        _set_policy(target, every, imported)
-    for target, cap in [(each, _cap(each, every, imported)) for each in every]:
-        target.fields |= {"redelivery_delay_max_ms": cap} if cap else {}
-    return every
+        lines[pattern] = element.line
+        known = [each for each in element.children if placeholder(each.text) is None]
+        yield AddressSetting(element, pattern, {each.tag: each.text for each in known})
 
 
-def _set_policy(
-    target: AddressSetting, every: Sequence[AddressSetting], imported: Imported
-) -> None:
+def _set_policy(target: AddressSetting, imported: Imported) -> None:
     """What happens at a limit: Artemis pages, unless this or a wider match says otherwise."""
     fields = target.fields
     limited = [name for name in ("max_messages", "max_bytes") if fields.get(name, -1) != -1]
-    if not limited or "when_full" in fields:
-        return
-    if any("when_full" in each.fields and covers(each.pattern, target.pattern) for each in every):
+    if not limited or any("when_full" in each.fields for each in target.wider):
         return
     fields["when_full"] = "block"
     about = f"address-setting {target.pattern}, no address-full-policy"
     why = "when_full: block, as Artemis pages by default: what does not fit stays in its topic"
-    imported.note(Verdict.CHANGED, target.line, about, why)
+    imported.note(Verdict.CHANGED, target.element.line, about, why)
 
 
-def _cap(target: AddressSetting, every: Sequence[AddressSetting], imported: Imported) -> int:
+def _cap(target: AddressSetting, imported: Imported) -> int:
     """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
     names = "redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms"
-    delay, multiplier, longest = (_inherited(target, every, name) for name in names)
+    delay, multiplier, longest = (
+        next((each.fields[name] for each in target.wider if name in each.fields), None)
+        for name in names
+    )
     is_own = target.fields.keys() & {*names}
     if not is_own or not delay or multiplier is None or longest is not None:
         return 0
     assert isinstance(delay, int)
     about = f"address-setting {target.pattern}, no max-redelivery-delay"
     why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
-    imported.note(Verdict.CHANGED, target.line, about, why)
+    imported.note(Verdict.CHANGED, target.element.line, about, why)
     return 10 * delay
-
-
-def _inherited(target: AddressSetting, every: Sequence[AddressSetting], name: str) -> object:
-    """The field of the most specific match that has it and covers the target; None: none has it."""
-    having = [
-        each for each in every if name in each.fields and covers(each.pattern, target.pattern)
-    ]
-    for each in having:
-        if all(covers(other.pattern, each.pattern) for other in having):
-            return each.fields[name]
-    return None

@@ -35,7 +35,7 @@ def number(imported: Imported, line: int, name: str, text: str) -> float:
     Raises:
         CannotImport: it is none.
     """
-    if not re.fullmatch(r"[+-]?\d{1,19}(\.\d{0,19})?([eE][+-]?\d{1,3})?", text):
+    if not re.fullmatch(r"[+-]?(?=\.?\d)\d{0,19}(\.\d{0,19})?([eE][+-]?\d{1,3})?", text):
         raise _refused(imported, line, name, text, "not a number")
     return float(text)
 
@@ -172,7 +172,8 @@ class Wildcards:
         return text.removesuffix(self.delimiter)
 
 
-_SYNTAX = ("delimiter", "any-words", "single-word", "routing-enabled", "enabled")
+_ROUTING = ("routing-enabled", "enabled")
+_SYNTAX = ("delimiter", "any-words", "single-word", *_ROUTING)
 
 
 def wildcards_of(core: Element, imported: Imported) -> Wildcards:
@@ -196,6 +197,9 @@ def wildcards_of(core: Element, imported: Imported) -> Wildcards:
                 f"words end at dots here: a name with {child.text} is one word, which only # and * "
                 "cover, and a match with it has a line of its own"
             )
+            imported.note(Verdict.NONE, child.line, setting, why)
+        elif child.tag in _ROUTING and child.text.lower() != "false":
+            why = "no queue gets what is sent to many addresses: attach to each by its name"
             imported.note(Verdict.NONE, child.line, setting, why)
         elif child.tag in _SYNTAX:
             imported.note(Verdict.CHANGED, child.line, setting, text)

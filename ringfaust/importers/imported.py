@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import cast
@@ -90,8 +91,8 @@ class Imported:
     detours: dict[str, str] = field(default_factory=dict)
     """By topic the name that its records are sent to, where a divert leads them elsewhere. A queue
     or an address of that name gets no topic, for nothing that is sent to it reaches it."""
-    acls: list[str] = field(default_factory=list)
-    """Arguments of kafka-acls.sh, without the brokers; each once."""
+    acls: dict[str, None] = field(default_factory=dict)
+    """Arguments of kafka-acls.sh, without the brokers, in order."""
     findings: list[ImportFinding] = field(default_factory=list)
 
     @contextmanager
@@ -178,6 +179,13 @@ class Imported:
             self.note(Verdict.CHANGED, 0, f"queue {address}", why)
         return queues
 
+    def admit_consumers(self) -> None:
+        """Let the queues of each address have several consumers, as other brokers do (R70)."""
+        for name, address in self.addresses.items():
+            for fields in self._members(name).values() if "routing" not in address else ():
+                if fields.get("max_active_consumers", -1) == -1:
+                    fields["shared"] = True
+
     def allow_control(self, user: str) -> None:
         """Let a user write commands and read the answers."""
         self.allow(user, topic_name(_OWN, Role.CONTROL), "Write")
@@ -194,8 +202,7 @@ class Imported:
             f"--add --allow-principal {quote(f'User:{user}')} --operation {operation} "
             f"--operation Describe --topic {quote(topic)}"
         )
-        if acl not in self.acls:
-            self.acls.append(acl)
+        self.acls[acl] = None
 
     def is_user(self, name: str, line: int, setting: str) -> bool:
         """Return whether these commands can name a user; record it if not."""
@@ -211,11 +218,18 @@ class Imported:
         unreached = {*self.detours.values()} & {*named}
         ours = {topic_name(_OWN, role) for role in Role}
         taken = {_metric(topic): 1 for topic in (*self.routes, *ours)}
+        has_shared = self.addresses or unreached or any(map(is_pattern, self.queues))
+        shared = _free_topic("messages", taken) if has_shared else ""  # the name that lines say
         for name in named:
-            if name not in unreached:
-                self.routes[_free_topic(name, taken)] = name
-        if self.addresses or unreached or any(map(is_pattern, self.queues)):
-            self.routes[_free_topic("messages", taken)] = f"{{header:{h.QUEUE}}}"
+            if name in unreached:
+                continue
+            topic = _free_topic(name, taken)
+            self.routes[topic] = name
+            if topic != name:
+                why = f"{topic}, for Kafka has no such name, or another topic is too like it"
+                self.note(Verdict.CHANGED, 0, f"the topic of {name}", why)
+        if shared:
+            self.routes[shared] = f"{{header:{h.QUEUE}}}"
 
     def queues_data(self) -> dict[str, object]:
         """Return the content of queues.yaml."""
@@ -228,19 +242,23 @@ class Imported:
         return {name: value for name, value in data.items() if value}
 
 
+compiled = lru_cache(10_000)(Pattern)
+"""A pattern, compiled once."""
+
+
 def overlap(one: str, other: str) -> bool:
     """Return whether one of two patterns covers the other."""
-    mine, theirs = Pattern(one), Pattern(other)
+    mine, theirs = compiled(one), compiled(other)
     return mine.matches(theirs.words) or theirs.matches(mine.words)
 
 
 def covers(wider: str, other: str) -> bool:
     """Return whether a pattern matches all names that another one matches."""
-    pattern = Pattern(wider)
+    pattern = compiled(wider)
     words = other.split(".")
     return all(
         pattern.matches([part for word in words for part in (some if word == "#" else [word])])
-        for some in ([], ["-"], ["-", "-"])
+        for some in (([], ["-"], ["-", "-"]) if "#" in words else ([],))
     )
 
 
@@ -267,13 +285,3 @@ def _free_topic(name: str, taken: dict[str, int]) -> str:
 
 def _metric(topic: str) -> str:
     return topic.replace(".", "_")
-
-
-def first_value(table: Mapping[str, Fields], name: str, field_name: str) -> object:
-    """Return the field of the most specific pattern that matches the name, or None."""
-    found: list[tuple[int, object]] = [
-        (len(pattern.replace("#", "").replace("*", "")), fields[field_name])
-        for pattern, fields in table.items()
-        if field_name in fields and Pattern(pattern).matches(name.split("."))
-    ]
-    return max(found, key=lambda entry: entry[0])[1] if found else None

@@ -54,6 +54,10 @@ class Exchanges:
         self._kinds: dict[str, str] = {}
         """Types of the exchanges of the file."""
         self._conditions: defaultdict[str, Conditions] = defaultdict(Conditions)
+        self._selectors: dict[str, str | None] = {}
+        """By queue, what it gets of its exchange; None: it would be too long."""
+        self._sources: dict[str, str] = {}
+        """By queue, the address that it belongs to."""
         self._bound: list[_Binding] = []
 
     def read(self) -> None:
@@ -62,6 +66,9 @@ class Exchanges:
             self._declare(each)
         for each in self._definitions.entries("bindings"):
             self._bind(self._binding(each), name_of(each, "destination"))
+        self._selectors = {name: each.selector() for name, each in self._conditions.items()}
+        for target, source in self._sources.items():
+            self._members(source)[target]["selector"] = self._selectors[target] or ""
         for bound in self._bound:
             self._note_bound(bound)
         for each in self._exchanges:
@@ -128,30 +135,27 @@ class Exchanges:
             self._imported.note(Verdict.TAKEN, 0, about, why)
         elif self._imported.is_name(binding.source, 0, about, patterns=False):
             names.exchanges.setdefault(binding.source, name_of(binding.entry, "source"))
-            if members := self._members(binding):
-                conditions = self._conditions[binding.target]
-                conditions.add(binding.kind, binding.entry)
-                members[binding.target]["selector"] = conditions.selector() or ""
+            if self._is_member(binding):
+                self._conditions[binding.target].add(binding.kind, binding.entry)
                 self._bound.append(binding)
 
-    def _members(self, binding: _Binding) -> dict[str, Fields] | None:
-        """Return the subscriptions of an address, with this one; None if it cannot have it."""
-        target = binding.target
-        for name, address in self._imported.addresses.items():
-            subscribed = cast("dict[str, Fields]", address.get("subscriptions", {}))
-            if name != binding.source and target in subscribed:
-                why = f"queue {target} belongs to address {name}, and a queue has one address"
-                self._none(binding.about, why)
-                return None
-        declared = self._imported.addresses.get(binding.source, {"subscriptions": {}})
-        members = cast("dict[str, Fields]", declared["subscriptions"])
-        if target not in members:
-            if target not in self._queues:
-                self._none(binding.about, "there is no such queue in the file")
-                return None
-            members[target] = {**self._queues.pop(target), "shared": True}
-        self._imported.addresses[binding.source] = declared
-        return members
+    def _members(self, address: str) -> dict[str, Fields]:
+        """The subscriptions of an address, which is declared."""
+        declared = self._imported.addresses.setdefault(address, {})
+        return cast("dict[str, Fields]", declared.setdefault("subscriptions", {}))
+
+    def _is_member(self, binding: _Binding) -> bool:
+        """Make the queue one of the exchange's address; return whether it can be."""
+        target, source = binding.target, self._sources.get(binding.target, binding.source)
+        if source != binding.source:
+            why = f"queue {target} belongs to address {source}, and a queue has one address"
+            self._none(binding.about, why)
+        elif target in self._queues:
+            self._members(source)[target] = {**self._queues.pop(target), "shared": True}
+            self._sources[target] = source
+        elif target not in self._sources:
+            self._none(binding.about, "there is no such queue in the file")
+        return self._sources.get(target) == binding.source
 
     def _note_bound(self, binding: _Binding) -> None:
         """Say what became of a binding, now that the others of its queue are known."""
@@ -163,7 +167,7 @@ class Exchanges:
         if condition is None:
             other = f"no selector does what an exchange of type {kind[:SHOWN]} does"
             self._none(about, f"{_NO_SELECTOR.get(kind, other)}, {every}")
-        elif conditions.selector() is None:
+        elif self._selectors[binding.target] is None:
             self._none(about, f"the selector of all its bindings is too long, {every}")
         elif conditions.is_incomplete:
             why = f"{ours}; another binding has no selector, {every}"

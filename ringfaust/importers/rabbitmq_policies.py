@@ -19,7 +19,7 @@ _SEARCH_STEPS = 200_000_000
 """Enough for .*a.*b.* in such a name. Few names are as long, and few searches try everything."""
 _READ_DIFFERENTLY = re.compile(r"\{,\d")
 """What Erlang takes for text, and Python for a repetition."""
-_PREFIX = re.compile(r"\^?([\w-]+(?:\\?\.[\w-]+)*)\\?\.(?:\.\*)?")
+_PREFIX = re.compile(r"\^([\w-]+(?:\\\.[\w-]+)*)\\\.(?:\.\*\$?)?")
 _APPLIES_TO = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 _LIMITS = frozenset({"max-length", "max-length-bytes", "message-ttl", "expires", "delivery-limit"})
 """The smallest value applies, wherever it is set (rabbit_amqqueue_process, res_min)."""
@@ -29,7 +29,10 @@ _OF_CLASSIC = (
     "queue-mode", "queue-master-locator", "max-priority",
 )  # fmt: skip
 _NOT_APPLICABLE = {
-    "classic": _OF_STREAMS | {"delivery-limit", "dead-letter-strategy"},
+    "classic": _OF_STREAMS | {
+        "delivery-limit", "dead-letter-strategy", "max-in-memory-length", "max-in-memory-bytes",
+        "target-group-size",
+    },
     "quorum": _OF_STREAMS | {*_OF_CLASSIC},
     "stream": frozenset({
         *_OF_CLASSIC, "expires", "message-ttl", "dead-letter-exchange", "dead-letter-routing-key",

@@ -24,6 +24,7 @@ from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.importers.artemis_export import ArtemisExport
+from ringfaust.importers.artemis_values import OF_THE_BROKER
 from ringfaust.importers.stored_records import Places
 from ringfaust.kafka.names import import_group, import_transactional_id
 from ringfaust.kafka.offsets import group_offsets
@@ -117,11 +118,16 @@ def _digest(path: Path) -> str:
 def _records(
     path: Path, worker: WorkerConfig, queues: QueuesConfig
 ) -> Iterator[OutgoingRecord | None]:
-    """Yield a record for each message and queue; None for one that is too large."""
+    """Yield a record for each message and queue; None for one that is too large.
+
+    What Artemis keeps for itself, such as the rings of retroactive addresses, is no message here.
+    """
     export = ArtemisExport(path, worker.max_record_bytes)
     places = Places(path, worker, queues)
     for message in export:
         for queue in message.queues:
+            if queue.startswith(OF_THE_BROKER):
+                continue
             record = places.record(message, queue, export.addresses.get(queue, queue))
             is_large = message.is_oversized or size_bytes(record) > worker.max_record_bytes
             yield None if is_large else record

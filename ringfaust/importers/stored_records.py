@@ -58,11 +58,15 @@ class Places:
         return OutgoingRecord(place.topic, message.body, headers=headers, partition=0)
 
     def _find(self, line: int, queue: str, address: str) -> _Place:
-        names = (queue, queue_name(address, queue))
-        ours = next((name for name in names if self._catalog.declares(name)), None)
-        if ours is None:
+        ours = queue_name(address, queue)
+        if not self._catalog.declares(ours) and (
+            self._catalog.names(queue) or (address == queue and self._catalog.declares(queue))
+        ):
+            ours = queue
+        if not self._catalog.declares(ours):
+            missing = queue if address == queue else ours
             text = (
-                f"queue {queue[:100]!r} is not declared in queues.yaml: declare it, or import "
+                f"queue {missing[:100]!r} is not declared in queues.yaml: declare it, or import "
                 "broker.xml first, and run the same command again"
             )
             raise CannotImport(self._path, line, text)

@@ -84,6 +84,9 @@ def parse(path: Path, handler: ContentHandler) -> Iterator[None]:
         line = parser.getLineNumber()
         text = "a DTD or an entity is not accepted: write its text in its place"
         raise CannotImport(path, line, text) from None
+    except (LookupError, ValueError):  # pyexpat knows only Python's encodings of one byte
+        text = "not XML: its encoding is not known here; save it as UTF-8"
+        raise CannotImport(path, 1, text) from None
 
 
 def local(name: str) -> str:

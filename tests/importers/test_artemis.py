@@ -89,7 +89,8 @@ def test_queues_addresses_and_settings_are_read() -> None:
         "retroactive_count": 10,
     }
     assert found.addresses["prices.#"] == {"retroactive_count": 10}
-    assert found.addresses["colours"] == {"subscriptions": {"red": {"selector": "color='red'"}}}
+    red = {"selector": "color='red'", "shared": True}
+    assert found.addresses["colours"] == {"subscriptions": {"red": red}}
     assert "old" in found.queues
 
 
@@ -98,7 +99,7 @@ def test_a_divert_becomes_a_queue_of_the_address_or_a_route() -> None:
     assert found.addresses["orders"] == {
         "subscriptions": {
             "orders": {"ring_size": 100, "max_active_consumers": 5},
-            "copy": {"selector": "JMSPriority > 5"},
+            "copy": {"selector": "JMSPriority > 5", "shared": True},
         }
     }
     assert found.routes["legacy"] == "orders.new"
@@ -184,6 +185,8 @@ def test_every_attribute_of_a_queue_is_known(attribute: str, tmp_path: Path) -> 
     ("<configuration>\n<web/></configuration>", 1, "has no <core>"),
     ("<!DOCTYPE a [<!ENTITY b 'c'>]>\n<core/>", 1, "a DTD or an entity is not accepted"),
     ("<a>" * 60, 1, "nest deeper than 50 levels"),
+    ("<?xml version='1.0' encoding='shift_jis'?><core/>", 1, "save it as UTF-8"),
+    ("<?xml version='1.0' encoding='klingon'?><core/>", 1, "save it as UTF-8"),
     ("<core><address-settings>\n<address-setting match='a'>\n<max-delivery-attempts>many"
      "</max-delivery-attempts></address-setting></address-settings></core>", 3,
      "max-delivery-attempts = 'many' is not a whole number"),
@@ -236,7 +239,20 @@ def test_names_that_kafka_does_not_allow_get_other_topics(tmp_path: Path) -> Non
     )
     found = imported(f"<addresses>{queues}</addresses>", tmp_path)
     assert list(found.routes.values()) == list(names)
-    assert list(found.routes) == ["a_b", "a_b-2", "a.b-3", "ringfaust.control-2"]
+    topics = ["a_b", "a_b-2", "a.b-3", "ringfaust.control-2"]
+    assert list(found.routes) == topics
+    for name, topic in zip(names, topics, strict=True):
+        said = [each for each in found.findings if each.setting == f"the topic of {name}"]
+        assert [each.text.partition(",")[0] for each in said] == [topic] * (name != topic)
+
+
+def test_the_topic_that_lines_name_messages_has_that_name(tmp_path: Path) -> None:
+    queue = "<address name='messages'><anycast><queue name='messages'/></anycast></address>"
+    found = imported(f"<addresses>{queue}<address name='a'><multicast/></address></addresses>",
+                     tmp_path)  # fmt: skip
+    assert found.routes == {
+        "messages-2": "messages", "a": "a", "messages": "{header:ringfaust-queue}",
+    }  # fmt: skip
 
 
 def test_the_configuration_means_what_the_file_said(tmp_path: Path) -> None:

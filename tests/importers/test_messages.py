@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,65 @@ def test_a_queue_that_is_not_declared_is_named() -> None:
         list(_records(EXPORT, WorkerConfig(), queues))
 
 
+def changed(tmp_path: Path, *pairs: tuple[str, str]) -> Path:
+    """The export with some of its text replaced."""
+    text = EXPORT.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "export.xml"
+    path.write_text(text)
+    return path
+
+
+def test_a_pattern_of_queues_takes_no_message_of_an_address(tmp_path: Path) -> None:
+    """`#` of an import declares every name: messages of prices::audit went to a queue audit."""
+    queues = QUEUES.model_copy(update={"queues": {"#": {}}})
+    _, copy, *_ = filter(None, _records(EXPORT, WorkerConfig(), queues))
+    assert dict(copy.headers)["ringfaust-queue"] == b"prices::audit"
+    path = changed(tmp_path, ('name="audit"', 'name="client.durable"'))
+    with pytest.raises(CannotImport, match=r"queue 'prices::client.durable' is not declared"):
+        list(_records(path, WorkerConfig(), queues))
+    queues = QUEUES.model_copy(update={"queues": {"orders": {}, "audit": {}}, "addresses": {}})
+    _, named, *_ = filter(None, _records(EXPORT, WorkerConfig(), queues))
+    assert dict(named.headers)["ringfaust-queue"] == b"audit"
+
+
+def test_a_message_id_is_that_which_jms_clients_know(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("ID:one", "5ab6-ef"))
+    assert [each.id for each in ArtemisExport(path, 1_000)] == ["ID:5ab6-ef", "102", "ID:three"]
+
+
+def test_compressed_bodies_are_expanded_within_bounds(tmp_path: Path) -> None:
+    """Of a client with compressLargeMessages, whose consumers get the body as it was."""
+    flag = '<property name="_AMQ_LARGE_COMPRESSED" value="true" type="boolean"/>'
+    for body, is_kept in ((b"hello", True), (b"0" * 1_000_000, False)):
+        packed = base64.urlsafe_b64encode(zlib.compress(body)).decode()
+        path = changed(tmp_path, ("<properties>\n", f"<properties>{flag}\n"), ("aGVsbG8=", packed))
+        message = next(iter(ArtemisExport(path, 1_000)))
+        assert message.is_oversized is not is_kept
+        assert message.body == (body if is_kept else None)
+    path = changed(tmp_path, ("<properties>\n", f"<properties>{flag}\n"))
+    with pytest.raises(CannotImport, match="the body of message ID:one cannot be read"):
+        list(ArtemisExport(path, 1_000))
+
+
+def test_a_text_is_measured_by_what_its_record_takes(tmp_path: Path) -> None:
+    """Artemis stores 16 bits for each character."""
+    text = "a" * 40_000
+    raw = b"\1" + (2 * len(text)).to_bytes(4, "big") + text.encode("utf-16-le")
+    path = changed(tmp_path, ("AQAAAAboAKwgIQA=", base64.urlsafe_b64encode(raw).decode()))
+    records = list(_records(path, WorkerConfig(max_record_bytes=50_000), QUEUES))
+    assert [each and len(each.value or b"") for each in records] == [5, 5, 40_000, 2]
+
+
+def test_the_rings_of_retroactive_addresses_are_left_out(tmp_path: Path) -> None:
+    path = changed(tmp_path, ('name="audit"', 'name="$.artemis.internal.prices.queue.x.retro"'))
+    assert [each and each.topic for each in _records(path, WorkerConfig(), QUEUES)] == [
+        "orders"
+    ] * 3
+
+
 def test_a_queue_is_looked_up_once() -> None:
     places = Places(EXPORT, WorkerConfig(), QUEUES)
     one, two, _ = stored()
@@ -83,6 +144,7 @@ def test_a_queue_is_looked_up_once() -> None:
 
 @pytest.mark.parametrize(("old", "new", "line", "says"), [
     ("aGVsbG8=", "a", 22, "the body of message ID:one cannot be read"),
+    ("AQAAAAboAKwgIQA=", "AQAAAAjoAKwgIQA=", 27, "the body of message 102 cannot be read"),
     ("AQAAAAboAKwgIQA=", "AQAAAAXoAKwgIQA=", 27, "the body of message 102 cannot be read"),
     ('value="1" type="integer"', 'value="one" type="integer"', 11, "'one' is not a property"),
     ('priority="4"', 'priority="high"', 9, "priority = 'high' is not a whole number"),

@@ -109,7 +109,7 @@ def test_a_copy_of_an_address_that_a_detour_empties_is_none(tmp_path: Path) -> N
 def test_a_copy_leads_to_the_end_of_the_chain(tmp_path: Path) -> None:
     text = diverts(("1", "a", "c"), copies=True) + diverts(("2", "c", "d"))
     found = artemis(tmp_path, text)
-    assert found.addresses == {"a": {"subscriptions": {"1": {}}}}
+    assert found.addresses == {"a": {"subscriptions": {"1": {"shared": True}}}}
     (line,) = [each for each in found.findings if each.setting.startswith("divert 1")]
     assert "consumers of d attach there" in line.text
 
@@ -177,9 +177,11 @@ def test_old_queues_of_one_address_are_its_queues(turned: bool, tmp_path: Path) 
     found = artemis(tmp_path, f"{declared('c')}<queues>{text}<queue name='d'><address>c</address>"
                               "</queue></queues>")  # fmt: skip
     assert not found.queues
+    shared = {"shared": True}
     assert found.addresses == {
-        "a": {"subscriptions": {"a": {}, "b": {}}}, "c": {"subscriptions": {"c": {}, "d": {}}},
-    }  # fmt: skip
+        "a": {"subscriptions": {"a": shared, "b": shared}},
+        "c": {"subscriptions": {"c": shared, "d": shared}},
+    }
     write(found, tmp_path / "to")
 
 
@@ -198,7 +200,7 @@ def test_a_queue_and_a_topic_of_one_name_are_two_in_artemis_1(turned: bool, tmp_
         "<queues><queue name='s'><address>jms.topic.a</address></queue></queues>",
     )
     assert set(found.queues) == {"a"}
-    assert found.addresses == {"a-topic": {"subscriptions": {"s": {}}}}
+    assert found.addresses == {"a-topic": {"subscriptions": {"s": {"shared": True}}}}
     assert found.settings == {"a": {"max_attempts": 5}, "a-topic": {"max_attempts": 3}}
     (line,) = [each for each in found.findings if each.setting == "jms, topic a"]
     assert (line.verdict, "a is a queue" in line.text) == (Verdict.CHANGED, True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ringfaust.importers.imported import Verdict
+from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 from tests.importers import definitions
 from tests.importers.definitions import queue
@@ -141,3 +142,163 @@ def test_open_mq_has_no_limits_of_topics_alone(tmp_path: Path) -> None:
     found = import_openmq(path)
     assert found.settings["#"]["max_messages"] == 7
     assert found.findings[0].verdict is Verdict.NONE
+
+
+def matches(folder: Path, inner: str = "", **settings: str) -> Imported:
+    """A file with address settings; in their matches `_` is written for `.`, and `H` for `#`."""
+    given = "".join(
+        f"<address-setting match='{match.replace('_', '.').replace('H', '#').replace('S', '*')}'>"
+        + "".join("<{0}>{1}</{0}>".format(*each.split("=")) for each in text.split())
+        + "</address-setting>"
+        for match, text in settings.items()
+    )
+    return artemis(folder, f"<address-settings>{given}</address-settings>{inner}")
+
+
+def verdict_of(found: Imported, about: str) -> tuple[Verdict, str]:
+    (line,) = [each for each in found.findings if each.setting.startswith(about)]
+    return line.verdict, line.text
+
+
+def address(name: str, queue: str, kind: str = "anycast", attributes: str = "") -> str:
+    inner = f"<{kind}><queue name='{queue}' {attributes}/></{kind}>"
+    return f"<addresses><address name='{name}'>{inner}</address></addresses>"
+
+
+OFF, ON = "auto-create-queues=false", "auto-create-queues=true"
+
+
+@pytest.mark.parametrize(("settings", "created"), [
+    ({"H": OFF, "a_H": "max-delivery-attempts=3"}, set()),
+    ({"H": OFF, "a_H": ON}, {"a.#"}),
+    ({"a_H": ON, "H": OFF, "a_b_H": "no-expiry=true"}, {"a.#", "a.b.#"}),
+    ({"H": f"{ON} auto-create-addresses=false"}, set()),
+])  # fmt: skip
+def test_a_wider_match_decides_what_is_created(
+    settings: dict[str, str], created: set[str], tmp_path: Path
+) -> None:
+    found = matches(tmp_path, **settings)
+    assert set(found.queues) == created
+    said = [each.text for each in found.findings if "auto-create" in each.setting]
+    assert sum("declared as the pattern" in each for each in said) <= len(created)
+
+
+def test_a_name_that_a_wider_pattern_creates_is_not_said_to_be_refused(tmp_path: Path) -> None:
+    found = matches(tmp_path, H=ON, a_H=OFF)
+    verdict, why = verdict_of(found, "address-setting a.#, auto-create-queues")
+    assert (verdict, set(found.queues)) == (Verdict.NONE, {"#"})
+    assert "the pattern # covers them" in why
+
+
+def test_a_new_name_is_what_the_most_specific_match_says_or_a_line(tmp_path: Path) -> None:
+    found = matches(tmp_path, H="default-address-routing-type=MULTICAST", a_H="no-expiry=true")
+    assert set(found.addresses) == {"#", "a.#"} and not found.queues
+    found = matches(
+        tmp_path, H="default-address-routing-type=MULTICAST",
+        q_H="default-address-routing-type=ANYCAST",
+    )  # fmt: skip
+    assert any("q.#" in each.setting and each.verdict is Verdict.CHANGED and
+               "is an address" in each.text for each in found.findings)  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_most_specific_match_decides_what_an_address_keeps(
+    turned: bool, tmp_path: Path
+) -> None:
+    keeps = "retroactive-message-count="
+    settings = {"H": f"{keeps}10", "a_H": f"{keeps}0", "a_b": f"{keeps}5"}
+    names = "".join(address(each, "s", "multicast") for each in ("a.b", "a.c", "c"))
+    inner = names.replace("</addresses><addresses>", "")
+    found = matches(tmp_path, inner, **dict([*settings.items()][:: -1 if turned else 1]))
+    kept = {name: each.get("retroactive_count") for name, each in found.addresses.items()}
+    assert kept == {"a.b": 5, "a.c": 0, "c": 10, "a.#": 0, "#": 10}
+
+
+@pytest.mark.parametrize(("wide", "narrow", "differs"), [
+    ("a_b_H", "a_S", True),  # Artemis: what has no # comes first
+    ("a_H", "S_b_H", True),  # and of two with # the longer one
+    ("S_H", "a_H", True),  # of one length any
+    ("H", "a_H", False),
+    ("a_H", "a_S", False),
+    ("a_H", "b_S", False),
+])  # fmt: skip
+def test_matches_that_artemis_puts_in_another_order_have_a_line(
+    wide: str, narrow: str, differs: bool, tmp_path: Path
+) -> None:
+    settings = {wide: "max-delivery-attempts=3", narrow: "max-delivery-attempts=5"}
+    found = matches(tmp_path, **settings)
+    said = [each for each in found.findings if "counts; Artemis takes" in each.text]
+    assert len(said) == differs
+    for each in said:
+        assert each.verdict is Verdict.NONE and "max_attempts = " in each.setting
+
+
+def test_no_delay_and_small_factors_are_read_as_in_artemis(tmp_path: Path) -> None:
+    found = matches(tmp_path, a="max-redelivery-delay=-1 redelivery-collision-avoidance-factor=.5")
+    assert found.settings["a"] == {"redelivery_delay_max_ms": 0, "redelivery_jitter": 0.5}
+
+
+EXCLUSIVE = {"max_active_consumers": 1, "max_backup_consumers": 100}
+
+
+@pytest.mark.parametrize(("settings", "attributes", "fields"), [
+    ({}, "exclusive='true'", EXCLUSIVE),
+    ({}, "exclusive='true' max-consumers='5'", {**EXCLUSIVE, "max_backup_consumers": 4}),
+    ({}, "max-consumers='5' exclusive='true'", {**EXCLUSIVE, "max_backup_consumers": 4}),
+    ({}, "exclusive='true' max-consumers='1'", {"max_active_consumers": 1}),
+    ({"a": "default-exclusive-queue=true"}, "exclusive='false'",
+     {"max_active_consumers": -1, "max_backup_consumers": 0}),
+    ({"a": "default-exclusive-queue=true"}, "max-consumers='5'",
+     {**EXCLUSIVE, "max_backup_consumers": 4}),
+    ({"a": "default-max-consumers=5"}, "exclusive='true'",
+     {**EXCLUSIVE, "max_backup_consumers": 4}),
+    ({"H": "default-exclusive-queue=true default-max-consumers=3"}, "",
+     {**EXCLUSIVE, "max_backup_consumers": 2}),
+    ({"H": "default-exclusive-queue=true", "a": "default-max-consumers=3"}, "",
+     {**EXCLUSIVE, "max_backup_consumers": 2}),
+    ({"H": "default-exclusive-queue=true", "a": "default-exclusive-queue=false"}, "",
+     {"max_active_consumers": -1, "max_backup_consumers": 0}),
+])  # fmt: skip
+def test_exclusive_queues_have_as_many_backups_as_artemis_admits(
+    settings: dict[str, str], attributes: str, fields: dict[str, int], tmp_path: Path
+) -> None:
+    found = matches(tmp_path, address("a", "a", attributes=attributes), **settings)
+    tables = *reversed(found.settings.values()), found.queues["a"]
+    if "H" in settings and "a" in settings:
+        tables = found.settings["#"], found.settings["a"], found.queues["a"]
+    applied = {name: value for each in tables for name, value in each.items()}
+    assert {**applied, **fields} == applied
+
+
+def test_any_number_of_consumers_shares_a_queue_of_an_address(tmp_path: Path) -> None:
+    """Here one consumer at a time has it unless it is shared (R70)."""
+    found = artemis(
+        tmp_path,
+        "<addresses><address name='o'><anycast><queue name='o'/></anycast></address>"
+        "<address name='p'><anycast><queue name='x'/><queue name='y' max-consumers='-1'/></anycast>"
+        "</address></addresses><diverts><divert name='d'><address>o</address>"
+        "<forwarding-address>f</forwarding-address></divert></diverts>",
+    )
+    addresses: Any = found.addresses
+    members = [each for name in ("o", "p") for each in addresses[name]["subscriptions"].values()]
+    assert [each.get("shared") for each in members] == [True] * 4
+
+
+def test_a_queue_of_an_address_ignores_the_ring_size_of_its_address(tmp_path: Path) -> None:
+    found = matches(tmp_path, address("a.b", "s", "multicast"), a_H="default-ring-size=9")
+    assert found.addresses["a.b"]["subscriptions"]["s"]["ring_size"] == -1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kind", ["anycast", "multicast"])
+def test_a_wildcard_address_is_not_one_queue_for_each_name(kind: str, tmp_path: Path) -> None:
+    """Its queue gets what is sent to all addresses that it covers."""
+    found = artemis(tmp_path, address("a.#", "s", kind))
+    assert not found.addresses and not found.queues
+    assert verdict_of(found, "address a.#")[0] is Verdict.NONE
+
+
+def test_wildcard_routing_has_no_equivalent(tmp_path: Path) -> None:
+    for value, verdict in (("true", Verdict.NONE), ("false", Verdict.CHANGED)):
+        text = f"<routing-enabled>{value}</routing-enabled>"
+        found = artemis(tmp_path, f"<wildcard-addresses>{text}</wildcard-addresses>")
+        assert verdict_of(found, "wildcard-addresses, routing-enabled")[0] is verdict

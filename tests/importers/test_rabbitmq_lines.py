@@ -86,7 +86,7 @@ def test_a_permission_that_is_not_read_gives_no_right(
     definitions = {"queues": [queue("q")], "permissions": [{"user": "u", "vhost": "/", **rights}]}
     about = line(tmp_path, "permissions of u", **definitions)
     assert about.verdict is Verdict.NONE and f"no right to {right}" in about.text
-    assert imported(tmp_path, **definitions).acls == []
+    assert imported(tmp_path, **definitions).acls == {}
 
 
 @pytest.mark.parametrize("pattern", UNREAD)
@@ -102,7 +102,7 @@ def test_a_policy_that_is_not_read_sets_nothing(pattern: str, tmp_path: Path) ->
 def test_a_user_of_a_host_without_queues_reads_nothing(tmp_path: Path) -> None:
     everything = {"user": "u", "vhost": "lab", "write": ".*", "read": ".*", "configure": ".*"}
     found = imported(tmp_path, queues=[queue("q")], permissions=[everything])
-    assert found.acls == []
+    assert found.acls == {}
 
 
 @pytest.mark.parametrize(("pattern", "topics"), [
@@ -136,7 +136,7 @@ def test_an_exchange_feeds_no_queue_of_another_host(tmp_path: Path) -> None:
 def test_a_pattern_that_covers_nothing_gives_no_right(right: str, tmp_path: Path) -> None:
     rights = {"write": "", "read": "", "configure": "", right: "^$"}
     permission = {"user": "u", "vhost": "/", **rights}
-    assert imported(tmp_path, queues=[queue("q")], permissions=[permission]).acls == []
+    assert imported(tmp_path, queues=[queue("q")], permissions=[permission]).acls == {}
 
 
 def test_a_topic_permission_takes_the_right_to_write(tmp_path: Path) -> None:

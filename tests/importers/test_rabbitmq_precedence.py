@@ -69,6 +69,8 @@ def test_what_applies_is_what_rabbitmq_applies(
 
 @pytest.mark.parametrize(("arguments", "key", "applies"), [
     ({}, "delivery-limit", False), (QUORUM, "delivery-limit", True),
+    ({}, "target-group-size", False), (QUORUM, "target-group-size", True),
+    ({}, "max-in-memory-length", False), ({}, "max-in-memory-bytes", False),
     ({}, "dead-letter-strategy", False), ({}, "max-age", False), (QUORUM, "max-age", False),
     (QUORUM, "ha-mode", False), ({}, "ha-mode", True), (QUORUM, "queue-mode", False),
     ({}, "queue-mode", True), (QUORUM, "message-ttl", True),
@@ -104,6 +106,10 @@ def test_a_policy_with_what_the_type_of_queue_lacks_does_not_apply_at_all(
     ([queue("x")], [policy("wide", "^a\\.", max_length=3, message_ttl=5),
                     policy("narrow", "^a\\.b\\.", priority=2, max_length=4)],
      {"a.b.#": {"ring_size": 4}}),
+    # One that is found anywhere, or after any character, has no pattern here.
+    ([queue("x")], [policy("anywhere", "a\\.", max_length=3)], {}),
+    ([queue("x")], [policy("any", "^a.", max_length=3)], {}),
+    ([queue("x")], [policy("full", "^a\\..*$", max_length=3)], {"a.#": {"ring_size": 3}}),
 ])  # fmt: skip
 def test_a_policy_never_holds_for_more_queues(
     queues: list[dict[str, Any]], policies: list[dict[str, Any]], fields: dict[str, Any],
