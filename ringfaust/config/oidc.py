@@ -19,7 +19,8 @@ def http_url(text: str) -> str:
         PydanticCustomError: it is none.
     """
     if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
-        raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
+        # Do not show the value: it may contain a password.
+        raise refuse("must be an address such as http://registry:8081")
     return text
 
 

@@ -263,7 +263,16 @@ HOSTILE_QUEUES = {
     "deep": ("[" * 1000, "nested too deeply"),
     "huge": ("#" * (FILE_BYTES + 1), "larger than"),
     "a huge number": ("queues: {a: {ring_size: 1" + "0" * 5000 + "}}", "not valid YAML"),
-    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "not valid YAML: month"),
+    "octal": ("queues:\n  a: {ring_size: 0100}", "line 2: write a number without : and"),
+    "a time": ("queues: {a: {redelivery_delay_ms: 1:30}}", "line 1: write a number"),
+    "merged": ("queues: {a: {<<: {ring_size: 1}, ring_size: 2}}", "name must be plain text"),
+    "no bool": ("queues: {a: {shared: !!bool many}}", "line 1: not valid YAML: no bool"),
+    "no int": ("queues: {a: {ring_size: !!int ''}}", "line 1: not valid YAML: no int"),
+    "no time": ("queues: {a: {ring_size: !!timestamp now}}", "1: not valid YAML: no timestamp"),
+    "a route": ("routes: {topic: a, queue: a}", "line 1, routes: {'topic': 'a', 'queue': 'a'} is "
+        "not allowed: must be a list"),
+    "no text": ("1: {}", "line 1, 1: 1 is not allowed: must be text; put it in quotes"),
+    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "line 1: not valid YAML: no timestamp"),
     "twice": ("queues:\n  a: {}\n  a: {ring_size: 1}\n", "line 3: 'a' is repeated"),
     "two documents": ("a: 1\n---\nb: 1\n", "line 2: "),
     "a key of lists": ("queues: {[1]: {}}", "line 1: a setting's name must be plain text"),
@@ -429,6 +438,8 @@ def test_a_mistake_in_an_override_is_attributed_to_the_command_line(write):
         f"security: {{protocol: {SECRET}}}",
         f"security: {{protocol: SASL_SSL, username: u, password: &{SECRET} 1, x: *{SECRET}}}",
         f"security: {{password: '{SECRET}\n",
+        f"security: {{password: !!int {SECRET}}}",
+        f"web: {{schema_registry: '//rings:{SECRET}@registry'}}",
     ],
 )
 def test_a_misplaced_password_is_not_shown(text, write):
