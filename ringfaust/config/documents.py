@@ -10,10 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 import ringfaust
@@ -61,6 +68,28 @@ def without(fault_of: Callable[[str], str]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def without_tilde(path: Path) -> Path:
+    """Check a path, and put the user's folder in place of its `~`.
+
+    Raises:
+        PydanticCustomError: it has a NUL, or an unknown user.
+    """
+    if "\0" in str(path):
+        raise refuse("contains a NUL character, which a path cannot")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        text = f"{shown(str(path))} begins with an unknown user: write the path out"
+        raise refuse(text) from None
+
+
+OptionalFile = Annotated[
+    Annotated[Path, AfterValidator(without_tilde)] | None,
+    Field(strict=False),
+    WithJsonSchema({"type": ["string", "null"]}),
+]
 
 
 class Fault(NamedTuple):

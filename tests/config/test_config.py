@@ -112,7 +112,8 @@ def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tm
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert WorkerConfig().data_dir == tmp_path / ".local/state/ringfaust/ringfaust"
-    assert load_worker(data_dir="~/here").data_dir == tmp_path / "here"
+    worker = load_worker(data_dir="~/here", web={"token_file": "~/token"})
+    assert (worker.data_dir, worker.web.token_file) == (tmp_path / "here", tmp_path / "token")
 
 
 @pytest.mark.parametrize(
@@ -380,6 +381,11 @@ HOSTILE_WORKERS = {
     "record": ("max_record_bytes: 2000000", "less than or equal to 1900000"),
     "folder": ("data_dir: 5", "must be text"),
     "NUL": ('data_dir: "a\\0b"', "NUL"),
+    "NUL in a file": ('web: {token_file: "a\\0b"}', "web.token_file: contains a NUL"),
+    "no such user": (
+        "security: {protocol: SSL, ca_file: ~nobody-here/ca.pem}",
+        "security.ca_file: '~nobody-here/ca.pem' begins with an unknown user",
+    ),
     "level": ("log_level: INFO", "must be 'debug', 'info', 'warning' or 'error'"),
     "no user": ("security: {protocol: SASL_SSL}", "needs username, and password_file or password_"),
     "TLS": ("security: {ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
@@ -478,6 +484,9 @@ def test_a_missing_certificate_is_named(tmp_path):
     pem.write_text("no certificate")
     with pytest.raises(ConfigError, match=r"security\.cert_file"):
         SecurityConfig(protocol="SSL", cert_file=pem, key_file=pem).client_options()
+    gone = SecurityConfig(protocol="SSL", cert_file=pem, key_file=tmp_path / "gone.pem")
+    with pytest.raises(ConfigError, match=r"bad\.pem with key .*gone\.pem: "):
+        gone.client_options()
     with pytest.raises(
         ConfigError, match=r"security\.cert_file: .*bad\.pem: has no line -----BEGIN"
     ):
