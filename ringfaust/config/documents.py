@@ -222,6 +222,15 @@ def read(path: Path) -> Document:
     return Document(path, data, root)
 
 
+def setting_value(text: str) -> bool | float | str:
+    """Return what `NAME=text` on a command line means: a number, true or false, or else text."""
+    try:
+        found = StrictLoader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError):
+        return text
+    return found if isinstance(found, bool | int | float) else text
+
+
 def shown(value: object) -> str:
     """Return a value as an error text shows it, shortened if it is long."""
     return _short(repr(value))

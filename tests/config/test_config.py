@@ -21,7 +21,7 @@ from ringfaust.config import (
     load_worker,
 )
 from ringfaust.config import worker as worker_config
-from ringfaust.config.documents import FILE_BYTES, shipped
+from ringfaust.config.documents import FILE_BYTES, setting_value, shipped
 from ringfaust.core.settings import STORED_NAMES, WRITTEN_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.route_checks import CheckedRoute, conflict
@@ -365,6 +365,19 @@ def test_a_mistake_in_the_queues_is_explained(case, write, tmp_path):
     assert len(text) < 600
     assert isinstance(caught.value, RingfaustError)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("500", 500), ("-1", -1), ("1.5", 1.5), ("true", True), ("eager", "eager"), ("", ""),
+        ("null", "null"), ("2026-01-31", "2026-01-31"), ("2026-13-45", "2026-13-45"),
+        ("note = 'see # 5'", "note = 'see # 5'"), ("'a' = kind", "'a' = kind"), ("[a", "[a"),
+        ("!!bool x", "!!bool x"), ("[" * 2_000, "[" * 2_000), ("a: b", "a: b"), ("010", "010"),
+    ],
+)  # fmt: skip
+def test_a_setting_on_the_command_line_is_a_number_a_truth_value_or_text(text, value):
+    assert (setting_value(text), type(setting_value(text))) == (value, type(value))
 
 
 HOSTILE_WORKERS = {
