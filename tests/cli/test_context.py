@@ -82,6 +82,7 @@ def test_the_file_has_where_the_configuration_is_and_nothing_of_it(shop: Path) -
         ("context rm other", "there is no context 'other'; known: shop"),
         ("context add shop --config shop", "there is a context 'shop' already"),
         ("context add new", "name the application: give --config"),
+        ("context add \udcff --config shop", "name and folder must be UTF-8 text"),
         ("context add new --config nowhere", "nowhere cannot be used:\n  not a folder"),
     ],
 )
@@ -90,6 +91,21 @@ def test_a_mistake_with_contexts_changes_nothing(shop: Path, command: str, said:
     before = contexts_file().read_text()
     assert said in run(command, 2)
     assert contexts_file().read_text() == before
+
+
+def test_a_context_whose_folder_is_gone_is_not_chosen(shop: Path) -> None:
+    run("context add shop --config shop")
+    shop.rename("elsewhere")
+    assert f"{shop} cannot be used:\n  not a folder" in run("context use shop", 2)
+    assert find_place(None).is_named is False
+
+
+def test_a_chosen_context_says_if_the_environment_names_another(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("context add shop --config shop")
+    monkeypatch.setenv("RINGFAUST_CONFIG", str(shop))
+    assert "but not in this shell, where RINGFAUST_CONFIG names" in run("context use shop")
 
 
 def test_a_file_that_is_not_valid_is_named_with_its_line(home: Path) -> None:
