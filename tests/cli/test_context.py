@@ -123,18 +123,15 @@ def test_a_change_of_what_nothing_names_is_refused(command: str) -> None:
     assert "application ringfaust at 127.0.0.1:9092. Nothing was changed: add --yes" in said
 
 
-def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def no(text: str) -> bool:
-        asked.append(text)
-        return False
-
-    monkeypatch.setattr("ringfaust.cli.operate.typer.confirm", no)
+def test_on_a_terminal_it_asks(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfaust.cli.operate.is_terminal", lambda: True)
-    assert "Nothing was changed." in run("queue set orders ring_size=5", 2)
-    assert _ASKED in asked[0]
-    assert asked[0].endswith("in the application ringfaust at 127.0.0.1:9092. Go on?")
+    commit = ["xid", "commit", "t", "--config", str(shop)]
+    assert _UNREACHED in CliRunner().invoke(main, commit, input="Y").stderr
+    result = CliRunner().invoke(main, ["receive", "orders", "--settle", "ack"])  # and Ctrl-D
+    assert (result.exit_code, result.stdout) == (2, "")  # where the bodies would be
+    assert _ASKED in result.stderr
+    assert "in the application ringfaust at 127.0.0.1:9092. Go on? [y/N]: " in result.stderr
+    assert "Nothing was changed." in result.stderr
 
 
 @pytest.mark.parametrize(
