@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from ringfaust.cli import partition
 from ringfaust.cli.main import main
 from ringfaust.config.contexts import contexts_file, find_place
 
@@ -168,3 +170,13 @@ def test_a_worker_uses_the_context(shop: Path) -> None:
     run("context use shop")
     assert "No Kafka broker answers at 127.0.0.1:1" in run("worker", 2)
     assert f"{shop}/queues.yaml is valid" in run("config check")
+
+
+def test_the_application_itself_says_how_many_partitions_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its brokers alone are named, so there is no worker.yaml of its own."""
+    status = SimpleNamespace(workers=list, partitions=2)
+    monkeypatch.setattr(partition, "with_status", lambda _, look: look(status))
+    found = json.loads(run("partition ls --json --bootstrap-servers test:9092"))
+    assert [each["partition"] for each in found] == ["0", "1"]
