@@ -24,7 +24,10 @@ from ringfaust.config import worker as worker_config
 from ringfaust.config.documents import FILE_BYTES, setting_value, shipped
 from ringfaust.core.settings import STORED_NAMES, WRITTEN_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
-from ringfaust.protocol.route_checks import CheckedRoute, conflict
+from ringfaust.protocol import route_checks
+from ringfaust.protocol.document_checks import document_faults
+from ringfaust.protocol.route_checks import CheckedRoute, faults_together
+from ringfaust.protocol.routes import RouteTemplate
 
 SECRET = "hunter2"
 
@@ -187,9 +190,27 @@ def test_records_take_the_hop_only_if_necessary(queue, hop, partitions, needs):
 )
 def test_routes_that_would_split_a_queue_conflict(one, other, clash):
     routes = CheckedRoute("a", one), CheckedRoute("b", other)
-    assert conflict(*routes, partitions=4) is clash
-    assert conflict(*reversed(routes), partitions=4) is clash
-    assert not conflict(*routes, partitions=1)
+    assert bool([*faults_together(routes, (), 4)]) is clash
+    assert bool([*faults_together(routes[::-1], (), 4)]) is clash
+    assert not [*faults_together(routes, (), 1)]
+
+
+def test_each_route_is_read_a_few_times_however_many_there_are(monkeypatch):
+    read = []
+
+    def template(text):
+        read.append(text)
+        return RouteTemplate(text)
+
+    monkeypatch.setattr(route_checks, "RouteTemplate", template)
+    names = [f"a{number}" for number in range(50)]
+    routes = [CheckedRoute(name, f"{name}.{{key}}") for name in names]
+    content = {
+        "routes": [each._asdict() for each in routes],
+        "queues": {f"{n}.*": {} for n in names},
+    }
+    assert document_faults(content, (), 4) == []
+    assert len(read) == 3 * len(routes)
 
 
 def test_routes_that_would_split_a_queue_are_refused(write, tmp_path):
