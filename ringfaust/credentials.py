@@ -139,7 +139,9 @@ class FileContext(ssl.SSLContext):
                 # With an empty password, an encrypted key is an error instead of a prompt.
                 context.load_cert_chain(cert_file, key_file, password="")
             except (OSError, ValueError) as error:
-                raise unusable("cert_file", cert_file, error) from None
+                # It may concern either: the error does not say which.
+                files = f"{cert_file} with key {key_file or cert_file}"
+                raise unusable("cert_file", files, error) from None
         return context
 
 
@@ -230,7 +232,7 @@ def _password_in(path: Path) -> str:
     return password
 
 
-def unusable(file: str, path: Path | None, error: Exception) -> BadCredentials:
+def unusable(file: str, path: Path | str | None, error: Exception) -> BadCredentials:
     """The error for a file that cannot be read or loaded; `file`: the setting that names it."""
     reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
     return BadCredentials(file, f"{path}: {reason}")

@@ -47,6 +47,10 @@ class WrongRoutes(RingfaustError):
     """Routes that cannot take effect now. Nothing was changed; the text says what to do."""
 
 
+class NoFile(RingfaustError):
+    """Nothing names a folder, so the file would be the shipped example. Nothing was changed."""
+
+
 class NoRevision(RingfaustError):
     """The log does not have this revision (any more). `ringfaust history` lists what it has."""
 
@@ -110,7 +114,7 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
 
     Example: ringfaust diff --config config
     """
-    worker, queues = target.load()
+    worker, queues = _load(target, revision)
 
     async def look(admin: Admin, worker: WorkerConfig) -> Diff:
         return (await _look(admin, worker, queues, revision)).diff
@@ -143,7 +147,7 @@ def apply(
 
     Example: ringfaust apply --config config --message "a smaller ring" --yes
     """
-    worker, queues = target.load()
+    worker, queues = _load(target, revision)
 
     async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied]:
         from ringfaust.client.configuring import Applied
@@ -209,6 +213,17 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
 
 
 # --- the parts ------------------------------------------------------------------------------------
+
+
+def _load(target: Target, revision: int | None) -> tuple[WorkerConfig, QueuesConfig]:
+    """Read the configuration.
+
+    Raises:
+        NoFile: it is the shipped example, which nobody means for an application of their own.
+    """
+    if revision is None and target.place().folder is None:
+        raise NoFile("name the folder of the queues.yaml that is meant: --config DIR")
+    return target.load()
 
 
 class _Looked(NamedTuple):

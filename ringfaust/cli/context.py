@@ -67,12 +67,24 @@ def use(*, name: Name) -> None:
 
     Example: ringfaust context use shop
     """
-    from ringfaust.config.contexts import context_of, read_contexts, write_contexts
+    from ringfaust.config.contexts import (
+        context_of,
+        naming_variables,
+        read_contexts,
+        write_contexts,
+    )
 
     known = read_contexts()
-    context_of(known, name)
+    where = _target(context_of(known, name)).where()
     write_contexts(known.model_copy(update={"current": name}))
-    say(f"commands now use the context {name}: {Target().where()}")
+    say(f"commands now use the context {name}: {where}")
+    if found := naming_variables():
+        say(f"but not in this shell, where {' and '.join(found)} names another", to_errors=True)
+
+
+def _target(found: ContextConfig) -> Target:
+    folder = None if found.config is None else Path(found.config)
+    return Target(folder, found.bootstrap_servers, found.application)
 
 
 @context.command("show")
@@ -90,8 +102,7 @@ def show(
         raise BadContext("no context is chosen; `ringfaust context use NAME` chooses one")
     name = name or str(known.current)
     found = context_of(known, name)
-    folder = None if found.config is None else Path(found.config)
-    worker, _ = Target(folder, found.bootstrap_servers, found.application).load()
+    worker, _ = _target(found).load()
     print_fields([
         ("context", name),
         ("current", name == known.current),
@@ -121,6 +132,10 @@ def add(*, name: Name, target: Target) -> None:
         raise BadContext(
             "name the application: give --config, --bootstrap-servers or --application"
         )
+    try:
+        f"{name}{target.folder}".encode()
+    except UnicodeEncodeError:
+        raise BadContext("name and folder must be UTF-8 text, as the file of contexts is") from None
     known = read_contexts()
     if name in known.contexts:
         raise BadContext(f"there is a context {name!r} already; `ringfaust context rm` removes it")

@@ -176,7 +176,11 @@ def confirm(what: str, at: str, *, yes: bool) -> None:
         raise NotConfirmed(
             f"{what} That is in the {at}. Nothing was changed: add --yes to confirm."
         )
-    if not typer.confirm(visible(f"{what} That is in the {at}. Go on?")):
+    # To stderr: what a command prints may be JSON or bodies, in a file or a pipe.
+    print(
+        visible(f"{what} That is in the {at}. Go on? [y/N]: "), end="", file=sys.stderr, flush=True
+    )
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NotConfirmed("Nothing was changed.")
 
 

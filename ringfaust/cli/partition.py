@@ -83,9 +83,8 @@ def listed(workers: Sequence[WorkerStatus], partitions: int, now_ms: int) -> lis
 
 
 def _all(target: Target) -> list[ListedPartition]:
-    worker, _ = target.load()
     now_ms = wall_ms()
-    return with_status(target, lambda status: listed(status.workers(), worker.partitions, now_ms))
+    return with_status(target, lambda status: listed(status.workers(), status.partitions, now_ms))
 
 
 def _one(target: Target, name: str) -> ListedPartition:

@@ -203,16 +203,13 @@ def set_(
 
 def _assignment(text: str) -> tuple[str, Any]:
     """Parse NAME=VALUE. The worker checks whether the value is valid."""
-    import yaml  # noqa: PLC0415 - slow to import
+    from ringfaust.config.documents import setting_value  # noqa: PLC0415 - slow to import
 
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise BadAssignment(f"{text!r}: write settings as NAME=VALUE, such as ring_size=500")
     _check_setting(name)
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        return name, value
+    return name, setting_value(value)
 
 
 @queue.command("reset")

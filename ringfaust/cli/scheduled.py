@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ringfaust.client.inspected import MessageDetails
 
 scheduled = group("Look at scheduled messages.")
+_PAGE = 1_000
+"""The most messages that a page of an answer has."""
 
 
 @scheduled.command("ls")
@@ -35,14 +37,16 @@ def list_scheduled(
     async def read(admin: Admin) -> list[MessageDetails]:
         found: list[MessageDetails] = []
         for queue in await admin.queues(pattern):
-            if queue.counts["scheduled"]:
-                left = limit
-                async for each in admin.browse(queue.queue, state="scheduled"):
-                    found.append(each)
-                    left -= 1
-                    if not left:
-                        break
-                found = sorted(found, key=lambda each: each.due_ms)[:limit]
+            after = "" if queue.counts["scheduled"] else None
+            left = limit
+            while after is not None and left > 0:
+                page = await admin.browse_page(
+                    queue.queue, state="scheduled", after=after, partition=queue.partition,
+                    limit=min(left, _PAGE),
+                )  # fmt: skip
+                found += page.messages
+                after, left = page.after, left - len(page.messages)
+            found = sorted(found, key=lambda each: each.due_ms)[:limit]
         return found
 
     found = with_admin(target, read)

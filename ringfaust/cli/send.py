@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def run(target: Target, topic: str, bodies: Sequence[str], how: Sending) -> None
     worker, queues = target.load()
     if target.place().folder is not None:
         _check_route(topic, queues)
-    values = [each.encode() for each in bodies] or list(_from_stdin(lines=how.lines))
+    values = [os.fsencode(each) for each in bodies] or list(_from_stdin(lines=how.lines))
     if not any(values):
         raise BadBody("there is nothing to send: give a BODY, or write it to standard input")
     ids, is_read = asyncio.run(_send(worker, topic, values, options))

@@ -19,7 +19,8 @@ from ringfaust.terminal import Terminal
 _SHOWN_QUEUES = 40
 _RATES = ("added", "acked", "evicted")
 
-Look = dict[str, QueueSummary]
+Look = dict[tuple[str, int], QueueSummary]
+"""By queue and partition: while several partitions have a queue, each has a row (R113)."""
 
 
 def run(target: Target, pattern: str, every_s: float, times: int) -> None:
@@ -35,7 +36,7 @@ async def _watch(admin: Admin, pattern: str, every_s: float, times: int) -> None
     with Live(console=Terminal(highlight=False), auto_refresh=False) as live:
         while True:
             now_s = time.monotonic()
-            found = {each.queue: each for each in await admin.queues(pattern)}
+            found = {(each.queue, each.partition): each for each in await admin.queues(pattern)}
             live.update(_table(found, before, now_s - before_s), refresh=True)
             before, before_s = found, now_s
             looks += 1
@@ -51,7 +52,7 @@ def _table(found: Look, before: Look, passed_s: float) -> Table:
         :_SHOWN_QUEUES
     ]
     for each in busiest:
-        known = before.get(each.queue)
+        known = before.get((each.queue, each.partition))
         rates = (
             f"{(each.counts[name] - known.counts[name]) / passed_s:,.0f}" if known else "-"
             for name in _RATES

@@ -69,6 +69,8 @@ class StatusReader(AsyncResource):
         self._consumer: AIOKafkaConsumer | None = None
         self._following: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
+        self.partitions = 0
+        """How many the application has; known once this has started."""
         self.heard_ms = 0
         """When the brokers last answered, in ms since 1970; 0: not yet. Asked every second."""
         self.note: Callable[[int, int, QueueStatus | WorkerStatus | None], None] | None = None
@@ -82,6 +84,7 @@ class StatusReader(AsyncResource):
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         numbers = await self._partitions()
+        self.partitions = len(numbers)
         consumer = self._connection.brokers.consumer(
             enable_auto_commit=False, auto_offset_reset="earliest"
         )

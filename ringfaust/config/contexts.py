@@ -15,7 +15,7 @@ from platformdirs import user_config_path
 from pydantic import Field
 
 from ringfaust.config.documents import ConfigModel, read
-from ringfaust.config.environment import read_variables
+from ringfaust.config.environment import read_variables, variable
 from ringfaust.config.load import load
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
@@ -84,6 +84,12 @@ def find_place(
     found = context_of(known, known.current)
     path = None if found.config is None else Path(found.config)
     return Place(path, found.bootstrap_servers, found.application, is_named=True)
+
+
+def naming_variables() -> list[str]:
+    """Return the variables of the environment because of which the context counts for nothing."""
+    names = [variable([each]) for each in ("config", *_NAMES)]
+    return [each for each in names if os.environ.get(each)]
 
 
 def contexts_file() -> Path:

@@ -1,18 +1,26 @@
 """Read YAML configuration files, and locate the shipped ones.
 
-Reading is strict: duplicate keys, anchors and multiple documents are errors, because each of them
-can make a setting take no effect without warning. Every error names its line.
+Reading is strict: duplicate keys, anchors, octal numbers and multiple documents are errors, because
+each of them can give a setting another value without warning. Every error names its line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 import ringfaust
@@ -60,6 +68,28 @@ def without(fault_of: Callable[[str], str]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def without_tilde(path: Path) -> Path:
+    """Check a path, and put the user's folder in place of its `~`.
+
+    Raises:
+        PydanticCustomError: it has a NUL, or an unknown user.
+    """
+    if "\0" in str(path):
+        raise refuse("contains a NUL character, which a path cannot")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        text = f"{shown(str(path))} begins with an unknown user: write the path out"
+        raise refuse(text) from None
+
+
+OptionalFile = Annotated[
+    Annotated[Path, AfterValidator(without_tilde)] | None,
+    Field(strict=False),
+    WithJsonSchema({"type": ["string", "null"]}),
+]
 
 
 class Fault(NamedTuple):
@@ -181,7 +211,7 @@ def read(path: Path) -> Document:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 0
         raise _unusable(path, error.problem or "not valid YAML", line) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         reason = _short(str(error).partition("\n")[0])
         raise _unusable(path, f"not valid YAML: {reason}") from None
     except RecursionError:
@@ -190,6 +220,15 @@ def read(path: Path) -> Document:
         what = "the file is empty" if data is None else "the file has no keys at its top level"
         raise _unusable(path, f"{what}; {_example()}")
     return Document(path, data, root)
+
+
+def setting_value(text: str) -> bool | float | str:
+    """Return what `NAME=text` on a command line means: a number, true or false, or else text."""
+    try:
+        found = StrictLoader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError):
+        return text
+    return found if isinstance(found, bool | int | float) else text
 
 
 def shown(value: object) -> str:
@@ -220,7 +259,7 @@ class StrictLoader(yaml.SafeLoader):
         """Reject duplicate keys, and keys that are not plain text."""
         seen: dict[str, int] = {}
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 raise _refused("a setting's name must be plain text", key.start_mark)
             if key.value in seen:
                 first = seen[key.value]
@@ -228,6 +267,28 @@ class StrictLoader(yaml.SafeLoader):
                 raise _refused(f"{text}: remove one of them", key.start_mark)
             seen[key.value] = key.start_mark.line + 1
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Name the line of a value that its type does not fit, such as 2026-13-45 or `!!bool x`."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):  # its text may contain a password
+            kind = node.tag.rpartition(":")[2]
+            text = f"not valid YAML: no {kind} looks like this; put text in quotes"
+            raise _refused(text, node.start_mark) from None
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Reject octal and sexagesimal numbers: to YAML 010 is 8, and 1:30 is 90."""
+        if _NOT_DECIMAL.fullmatch(self.construct_scalar(node)):
+            text = "write a number without : and without a 0 before it; to YAML 010 is 8"
+            raise _refused(f"{text}, and 1:30 is 90", node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+StrictLoader.add_constructor("tag:yaml.org,2002:int", StrictLoader.construct_yaml_int)
+_MERGE = "tag:yaml.org,2002:merge"
+"""`<<`: it would hide a key that is repeated."""
+_NOT_DECIMAL = re.compile(r"[-+]?(0[0-9_]+|.*:.*)")
 
 
 def _refused(text: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
@@ -275,10 +336,12 @@ def _fault_text(detail: ErrorDetails, kind: type[BaseModel], place: Sequence[int
             return f"unknown setting; {suggestion(str(place[-1]), known)}"
         case "missing":
             return "this setting is required"
-        case "string_type" | "path_type":
+        case "string_type" | "path_type" | "invalid_key":
             return f"{value}must be text; put it in quotes"
         case "dict_type" | "model_type":
             return f"{value}must be a mapping of names to values"
+        case "tuple_type":
+            return f"{value}must be a list"
         case "ringfaust":
             return detail["msg"]
         case _:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, model_validator
 
-from ringfaust.config.documents import ConfigModel, refuse, shown
+from ringfaust.config.documents import ConfigModel, OptionalFile, refuse, shown
 
 
 def http_url(text: str) -> str:
@@ -19,13 +18,9 @@ def http_url(text: str) -> str:
         PydanticCustomError: it is none.
     """
     if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
-        raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
+        # Do not show the value: it may contain a password.
+        raise refuse("must be an address such as http://registry:8081")
     return text
-
-
-OptionalFile = Annotated[
-    Path | None, Field(strict=False), WithJsonSchema({"type": ["string", "null"]})
-]
 
 
 class OidcConfig(ConfigModel):

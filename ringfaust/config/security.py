@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ringfaust.config.documents import ConfigError, ConfigModel, Fault, refuse
+from ringfaust.config.documents import ConfigError, ConfigModel, Fault, OptionalFile, refuse
 from ringfaust.credentials import (
     BadCredentials,
     FileContext,
@@ -40,23 +40,16 @@ def _translated() -> Iterator[None]:
         raise ConfigError("worker.yaml", [Fault(f"security.{error.file}", str(error))]) from None
 
 
-def _home(path: Path | None) -> Path | None:
-    return path.expanduser() if path else None
-
-
-_OptionalPath = Annotated[Path | None, Field(strict=False), AfterValidator(_home)]
-
-
 class SecurityConfig(ConfigModel):
     """`security`: how this process authenticates. Names where secrets are, and contains none."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Whether the connection is encrypted (SSL), and whether there is a password (SASL)."""
-    ca_file: _OptionalPath = None
+    ca_file: OptionalFile = None
     """Certificate authorities that sign the brokers' certificates (PEM). None: the system's."""
-    cert_file: _OptionalPath = None
+    cert_file: OptionalFile = None
     """Certificate of this client (PEM). It needs `key_file`."""
-    key_file: _OptionalPath = None
+    key_file: OptionalFile = None
     """Key of this client's certificate (PEM), unencrypted."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "PLAIN"
     """How the password is proven to the brokers. OAUTHBEARER needs `token_function` in place of
@@ -65,7 +58,7 @@ class SecurityConfig(ConfigModel):
     """User of the brokers, with SASL."""
     password_env: str | None = Field(default=None, repr=False)
     """Name of the environment variable that holds the password."""
-    password_file: _OptionalPath = None
+    password_file: OptionalFile = None
     """File that holds the password, such as a secret of Docker or Kubernetes. A newline at its end
     does not belong to the password. It is read for each new connection, like the certificates."""
     token_function: str | None = None

@@ -21,8 +21,15 @@ from pydantic import (
     model_validator,
 )
 
-from ringfaust.config.documents import ConfigModel, refuse, refuse_all, shown
-from ringfaust.config.oidc import OidcConfig, OptionalFile, http_url
+from ringfaust.config.documents import (
+    ConfigModel,
+    OptionalFile,
+    refuse,
+    refuse_all,
+    shown,
+    without_tilde,
+)
+from ringfaust.config.oidc import OidcConfig, http_url
 from ringfaust.config.security import SecurityConfig
 from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
@@ -121,20 +128,10 @@ _CGROUP_LIMITS = (
 """Files with the memory limit of a container: version 2 and version 1."""
 
 
-def _absolute(path: Path) -> Path:
-    if "\0" in str(path):
-        raise refuse("contains a NUL character, which a folder's name cannot")
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError:
-        text = f"{shown(str(path))} begins with an unknown user: write the path out"
-        raise refuse(text) from None
-
-
 _Folder = Annotated[
     Path,
     Field(strict=False),
-    AfterValidator(_absolute),
+    AfterValidator(lambda path: without_tilde(path).absolute()),
     WithJsonSchema({"type": ["string", "null"], "format": "path"}),
 ]
 

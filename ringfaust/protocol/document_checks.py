@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ringfaust.core import limits
 from ringfaust.core.address import SEPARATOR, beyond_room, queue_name
-from ringfaust.core.catalog import SUBSCRIPTIONS, beyond_patterns, catalog_of
-from ringfaust.core.patterns import is_pattern
+from ringfaust.core.catalog import SUBSCRIPTIONS, Catalog, beyond_patterns, catalog_of
+from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.errors import BadSetting, suggestion
 from ringfaust.protocol.route_checks import (
     CheckedRoute,
@@ -109,8 +109,9 @@ def faults_among(document: Mapping[str, Any]) -> Iterator[DocumentFault]:
     if text := beyond_patterns(patterns):
         yield DocumentFault((), text)
     declared = [*queues, *addresses]
+    catalog, compiled = Catalog({name: {} for name in declared}, {}), [*map(Pattern, declared)]
     for index, route in enumerate(routes):
-        if not any(route.may_lead_to(pattern) for pattern in declared):
+        if not route.may_lead_to(catalog, compiled):
             known = suggestion(route.queue, declared) if declared else "both are empty"
             yield DocumentFault(
                 ("routes", index, "queue"),

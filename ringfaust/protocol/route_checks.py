@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import Pattern
@@ -32,16 +32,20 @@ class CheckedRoute(NamedTuple):
         """The template with `{topic}` filled in."""
         return RouteTemplate(self.queue.replace("{topic}", self.topic))
 
-    def may_lead_to(self, pattern: str) -> bool:
-        """Whether a record of this route could name a queue that the pattern declares.
+    def may_lead_to(self, declared: Catalog, patterns: Iterable[Pattern]) -> bool:
+        """Whether a record of this route could name a queue that is declared.
 
         If the name varies, this compares only the whole words before the first placeholder.
+
+        Args:
+            declared: the names and patterns.
+            patterns: each of them, compiled.
         """
         template = self.name_template
         if not template.parts:
-            return Catalog({pattern: {}}, {}).declares(template.text)
+            return declared.declares(template.text)
         words = template.texts[0].split(".")[:-1]
-        return Pattern(pattern).may_go_on(words)
+        return any(each.may_go_on(words) for each in patterns)
 
 
 class RouteFault(NamedTuple):
@@ -91,35 +95,50 @@ def faults_together(
                 "feed itself: read it with another application, or choose another `application` "
                 "in worker.yaml",
             )
-    for (_, one), (index, other) in combinations(enumerate(routes), 2):
-        if conflict(one, other, partitions):
+    read = [_Read.of(route, partitions) for route in routes]
+    for (_, one), (index, other) in combinations(enumerate(read if partitions > 1 else ()), 2):
+        if _conflict(one, other):
             yield RouteFault(
                 f"routes.{index}.hop",
-                f"{one.topic} ({one.queue}) and {other.topic} ({other.queue}) can name the same "
+                f"{one.route.topic} ({one.route.queue}) and {other.route.topic} "
+                f"({other.route.queue}) can name the same "
                 "queue but would send its records to different partitions: set hop: always on "
                 "both, or give their queues different names",
             )
 
 
-def conflict(one: CheckedRoute, other: CheckedRoute, partitions: int) -> bool:
+class _Read(NamedTuple):
+    """A route that is read once, and compared with all others."""
+
+    route: CheckedRoute
+    template: RouteTemplate
+    hops: bool
+
+    @classmethod
+    def of(cls, route: CheckedRoute, partitions: int) -> Self:
+        """Read one."""
+        template = route.name_template
+        return cls(route, template, needs_hop(template, route.hop, partitions))
+
+
+def _conflict(one: _Read, other: _Read) -> bool:
     """Return whether the two routes could send records of one queue to different partitions.
 
     Two routes through the hop agree, because the queue's name determines the partition. Two direct
     routes agree if their templates are equal, because then equal names come from equal keys.
     `hop: never` is trusted.
     """
-    if partitions == 1 or "never" in (one.hop, other.hop) or not _may_agree(one, other):
+    if "never" in (one.route.hop, other.route.hop) or (one.hops and other.hops):
         return False
-    hops = _hops(one, partitions), _hops(other, partitions)
-    return not all(hops) and (any(hops) or one.name_template.text != other.name_template.text)
+    is_same = one.hops == other.hops and one.template.text == other.template.text
+    return not is_same and _may_agree(one.template, other.template)
 
 
-def _may_agree(one: CheckedRoute, other: CheckedRoute) -> bool:
+def _may_agree(mine: RouteTemplate, theirs: RouteTemplate) -> bool:
     """Return whether both could produce the same name.
 
     If both names vary, this compares only how they begin and end.
     """
-    mine, theirs = one.name_template, other.name_template
     if not mine.parts:
         return theirs.may_name(mine.text)
     if not theirs.parts:
@@ -129,10 +148,6 @@ def _may_agree(one: CheckedRoute, other: CheckedRoute) -> bool:
     )  # fmt: skip
     heads = first.startswith(other_first) or other_first.startswith(first)
     return heads and (last.endswith(other_last) or other_last.endswith(last))
-
-
-def _hops(route: CheckedRoute, partitions: int) -> bool:
-    return needs_hop(route.name_template, route.hop, partitions)
 
 
 def shown(text: str) -> str:

@@ -17,6 +17,7 @@ from ringfaust.cli.applying import WrongRoutes
 from ringfaust.cli.main import main
 from ringfaust.client import NoAnswer
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.documents import shipped
 from ringfaust.config.topics import TopicProblem
 from ringfaust.core.catalog import Configuration
 from ringfaust.protocol.stored_rows import JobOwner
@@ -148,13 +149,26 @@ async def test_a_worker_of_0_2_0_is_not_given_other_routes(world: World) -> None
 def test_before_the_first_start_there_is_nothing_to_apply(world: World) -> None:
     """The chart's job runs before the workers: after an installation that failed, for example."""
     world.revisions = []
-    done = CliRunner().invoke(main, ["apply", "--yes"])
+    place = ["--config", str(shipped("config"))]
+    done = CliRunner().invoke(main, ["apply", "--yes", *place])
     assert done.exit_code == 0, done.output
     assert "nothing was applied yet: start the workers with this queues.yaml" in done.stdout
-    shown = CliRunner().invoke(main, ["apply", "--yes", "--json"])
+    shown = CliRunner().invoke(main, ["apply", "--yes", "--json", *place])
     assert json.loads(shown.stdout) == {
         "revision": 0, "differences": [], "partitions": [], "waiting": [],
     }  # fmt: skip
-    for command in (["apply", "--yes", "--revision", "1"], ["diff"]):
+    for command in (["apply", "--yes", "--revision", "1"], ["diff", *place]):
         refused = CliRunner().invoke(main, command)
         assert refused.exit_code == 2 and "nothing was applied yet" in refused.output
+
+
+@pytest.mark.parametrize("command", ["apply --yes", "diff"])
+def test_the_shipped_example_is_not_applied_to_another_application(
+    world: World, command: str
+) -> None:
+    where = ["--bootstrap-servers", "shop:9092", "--application", "shop"]
+    refused = CliRunner().invoke(main, [*command.split(), *where])
+    assert (refused.exit_code, "queues.yaml that is meant: --config DIR" in refused.stderr) == (
+        2,
+        True,
+    )

@@ -57,6 +57,10 @@ def module(monkeypatch):
     return _module
 
 
+def test_a_body_may_be_any_bytes():
+    assert "No Kafka broker answers" in run("send", "orders", "\udcff", "--yes", *DOWN).stderr
+
+
 def test_help_lists_every_command():
     shown = run("--help")
     assert shown.exit_code == 0

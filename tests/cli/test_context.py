@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from ringfaust.cli import partition
 from ringfaust.cli.main import main
 from ringfaust.config.contexts import contexts_file, find_place
 
@@ -82,6 +84,7 @@ def test_the_file_has_where_the_configuration_is_and_nothing_of_it(shop: Path) -
         ("context rm other", "there is no context 'other'; known: shop"),
         ("context add shop --config shop", "there is a context 'shop' already"),
         ("context add new", "name the application: give --config"),
+        ("context add \udcff --config shop", "name and folder must be UTF-8 text"),
         ("context add new --config nowhere", "nowhere cannot be used:\n  not a folder"),
     ],
 )
@@ -90,6 +93,21 @@ def test_a_mistake_with_contexts_changes_nothing(shop: Path, command: str, said:
     before = contexts_file().read_text()
     assert said in run(command, 2)
     assert contexts_file().read_text() == before
+
+
+def test_a_context_whose_folder_is_gone_is_not_chosen(shop: Path) -> None:
+    run("context add shop --config shop")
+    shop.rename("elsewhere")
+    assert f"{shop} cannot be used:\n  not a folder" in run("context use shop", 2)
+    assert find_place(None).is_named is False
+
+
+def test_a_chosen_context_says_if_the_environment_names_another(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("context add shop --config shop")
+    monkeypatch.setenv("RINGFAUST_CONFIG", str(shop))
+    assert "but not in this shell, where RINGFAUST_CONFIG names" in run("context use shop")
 
 
 def test_a_file_that_is_not_valid_is_named_with_its_line(home: Path) -> None:
@@ -107,18 +125,15 @@ def test_a_change_of_what_nothing_names_is_refused(command: str) -> None:
     assert "application ringfaust at 127.0.0.1:9092. Nothing was changed: add --yes" in said
 
 
-def test_on_a_terminal_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def no(text: str) -> bool:
-        asked.append(text)
-        return False
-
-    monkeypatch.setattr("ringfaust.cli.operate.typer.confirm", no)
+def test_on_a_terminal_it_asks(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfaust.cli.operate.is_terminal", lambda: True)
-    assert "Nothing was changed." in run("queue set orders ring_size=5", 2)
-    assert _ASKED in asked[0]
-    assert asked[0].endswith("in the application ringfaust at 127.0.0.1:9092. Go on?")
+    commit = ["xid", "commit", "t", "--config", str(shop)]
+    assert _UNREACHED in CliRunner().invoke(main, commit, input="Y").stderr
+    result = CliRunner().invoke(main, ["receive", "orders", "--settle", "ack"])  # and Ctrl-D
+    assert (result.exit_code, result.stdout) == (2, "")  # where the bodies would be
+    assert _ASKED in result.stderr
+    assert "in the application ringfaust at 127.0.0.1:9092. Go on? [y/N]: " in result.stderr
+    assert "Nothing was changed." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -155,3 +170,13 @@ def test_a_worker_uses_the_context(shop: Path) -> None:
     run("context use shop")
     assert "No Kafka broker answers at 127.0.0.1:1" in run("worker", 2)
     assert f"{shop}/queues.yaml is valid" in run("config check")
+
+
+def test_the_application_itself_says_how_many_partitions_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its brokers alone are named, so there is no worker.yaml of its own."""
+    status = SimpleNamespace(workers=list, partitions=2)
+    monkeypatch.setattr(partition, "with_status", lambda _, look: look(status))
+    found = json.loads(run("partition ls --json --bootstrap-servers test:9092"))
+    assert [each["partition"] for each in found] == ["0", "1"]

@@ -55,7 +55,7 @@ MISTAKES = {
     "spark redrive": "Missing option '--lake'",
     "spark maintain --lake x --retention bronze=soon": "use a number of days, such as 30d",
     "spark rewind": "Missing option '--queue'",
-    "spark rewind --queue x --at 1h --set evict=[a": "--set evict=[a: the value is not valid YAML",
+    "spark rewind --queue x --at 1h --set evict=[a": "evict = '[a': must be one of",
     "spark rewind --queue x --at 1h --lake ~nobody-here/lake": "'--lake'",
     "spark lake --to ~nobody-here/lake": "'--to': '~nobody-here/lake'",
     "spark ring --checkpoint ~nobody-here/rings": "'--checkpoint'",

@@ -1,4 +1,4 @@
-"""`queue show` of a queue that two partitions have, without a broker."""
+"""Commands about a queue that two partitions have, without a broker."""
 
 from __future__ import annotations
 
@@ -47,10 +47,14 @@ def joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Joined:
     return joined
 
 
-def show(*options: str) -> str:
-    result = CliRunner().invoke(main, ["queue", "show", "q", "--config", ".", *options])
+def run(*command: str) -> str:
+    result = CliRunner().invoke(main, [*command, "--config", "."])
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
+
+
+def show(*options: str) -> str:
+    return run("queue", "show", "q", *options)
 
 
 def test_json_has_every_partition_of_the_queue(joined: Joined) -> None:
@@ -75,3 +79,20 @@ def test_the_text_ends_with_its_last_line(joined: Joined) -> None:
     assert shown[-1].startswith("q is in partitions 0, 1: ")
     assert shown[-2] == ""
     assert ("", "") not in zip(shown, shown[1:], strict=False)
+
+
+def test_a_scheduled_message_is_listed_once(joined: Joined) -> None:
+    joined.processors[1].send("q", "late", ringfaust_delay_ms="9000")
+    joined.processors[0].send("q", "soon", ringfaust_delay_ms="5000")
+    joined.processors[0].send("q", "later", ringfaust_delay_ms="99000")
+    found = json.loads(run("scheduled", "ls", "--json"))
+    assert [each["id"] for each in found] == ["soon", "late", "later"]
+    found = json.loads(run("scheduled", "ls", "--json", "--limit", "2"))
+    assert [each["id"] for each in found] == ["soon", "late"]
+
+
+def test_it_is_watched_in_both(joined: Joined) -> None:
+    joined.processors[0].send("q", "b")
+    joined.processors[0].send("q", "c")
+    rows = [line.split() for line in run("queue", "watch", "q", "--times", "1").splitlines()]
+    assert [row[:2] for row in rows if row[:1] == ["q"]] == [["q", "2"], ["q", "1"]]

@@ -21,10 +21,13 @@ from ringfaust.config import (
     load_worker,
 )
 from ringfaust.config import worker as worker_config
-from ringfaust.config.documents import FILE_BYTES, shipped
+from ringfaust.config.documents import FILE_BYTES, setting_value, shipped
 from ringfaust.core.settings import STORED_NAMES, WRITTEN_NAMES, QueueSpec
 from ringfaust.errors import RingfaustError
-from ringfaust.protocol.route_checks import CheckedRoute, conflict
+from ringfaust.protocol import route_checks
+from ringfaust.protocol.document_checks import document_faults
+from ringfaust.protocol.route_checks import CheckedRoute, faults_together
+from ringfaust.protocol.routes import RouteTemplate
 
 SECRET = "hunter2"
 
@@ -112,7 +115,8 @@ def test_each_application_has_a_folder_in_the_users_state_folder(monkeypatch, tm
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert WorkerConfig().data_dir == tmp_path / ".local/state/ringfaust/ringfaust"
-    assert load_worker(data_dir="~/here").data_dir == tmp_path / "here"
+    worker = load_worker(data_dir="~/here", web={"token_file": "~/token"})
+    assert (worker.data_dir, worker.web.token_file) == (tmp_path / "here", tmp_path / "token")
 
 
 @pytest.mark.parametrize(
@@ -186,9 +190,27 @@ def test_records_take_the_hop_only_if_necessary(queue, hop, partitions, needs):
 )
 def test_routes_that_would_split_a_queue_conflict(one, other, clash):
     routes = CheckedRoute("a", one), CheckedRoute("b", other)
-    assert conflict(*routes, partitions=4) is clash
-    assert conflict(*reversed(routes), partitions=4) is clash
-    assert not conflict(*routes, partitions=1)
+    assert bool([*faults_together(routes, (), 4)]) is clash
+    assert bool([*faults_together(routes[::-1], (), 4)]) is clash
+    assert not [*faults_together(routes, (), 1)]
+
+
+def test_each_route_is_read_a_few_times_however_many_there_are(monkeypatch):
+    read = []
+
+    def template(text):
+        read.append(text)
+        return RouteTemplate(text)
+
+    monkeypatch.setattr(route_checks, "RouteTemplate", template)
+    names = [f"a{number}" for number in range(50)]
+    routes = [CheckedRoute(name, f"{name}.{{key}}") for name in names]
+    content = {
+        "routes": [each._asdict() for each in routes],
+        "queues": {f"{n}.*": {} for n in names},
+    }
+    assert document_faults(content, (), 4) == []
+    assert len(read) == 3 * len(routes)
 
 
 def test_routes_that_would_split_a_queue_are_refused(write, tmp_path):
@@ -263,7 +285,16 @@ HOSTILE_QUEUES = {
     "deep": ("[" * 1000, "nested too deeply"),
     "huge": ("#" * (FILE_BYTES + 1), "larger than"),
     "a huge number": ("queues: {a: {ring_size: 1" + "0" * 5000 + "}}", "not valid YAML"),
-    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "not valid YAML: month"),
+    "octal": ("queues:\n  a: {ring_size: 0100}", "line 2: write a number without : and"),
+    "a time": ("queues: {a: {redelivery_delay_ms: 1:30}}", "line 1: write a number"),
+    "merged": ("queues: {a: {<<: {ring_size: 1}, ring_size: 2}}", "name must be plain text"),
+    "no bool": ("queues: {a: {shared: !!bool many}}", "line 1: not valid YAML: no bool"),
+    "no int": ("queues: {a: {ring_size: !!int ''}}", "line 1: not valid YAML: no int"),
+    "no time": ("queues: {a: {ring_size: !!timestamp now}}", "1: not valid YAML: no timestamp"),
+    "a route": ("routes: {topic: a, queue: a}", "line 1, routes: {'topic': 'a', 'queue': 'a'} is "
+        "not allowed: must be a list"),
+    "no text": ("1: {}", "line 1, 1: 1 is not allowed: must be text; put it in quotes"),
+    "no date": ("queues: {a: {ring_size: 2024-99-99}}", "line 1: not valid YAML: no timestamp"),
     "twice": ("queues:\n  a: {}\n  a: {ring_size: 1}\n", "line 3: 'a' is repeated"),
     "two documents": ("a: 1\n---\nb: 1\n", "line 2: "),
     "a key of lists": ("queues: {[1]: {}}", "line 1: a setting's name must be plain text"),
@@ -357,6 +388,19 @@ def test_a_mistake_in_the_queues_is_explained(case, write, tmp_path):
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("500", 500), ("-1", -1), ("1.5", 1.5), ("true", True), ("eager", "eager"), ("", ""),
+        ("null", "null"), ("2026-01-31", "2026-01-31"), ("2026-13-45", "2026-13-45"),
+        ("note = 'see # 5'", "note = 'see # 5'"), ("'a' = kind", "'a' = kind"), ("[a", "[a"),
+        ("!!bool x", "!!bool x"), ("[" * 2_000, "[" * 2_000), ("a: b", "a: b"), ("010", "010"),
+    ],
+)  # fmt: skip
+def test_a_setting_on_the_command_line_is_a_number_a_truth_value_or_text(text, value):
+    assert (setting_value(text), type(setting_value(text))) == (value, type(value))
+
+
 HOSTILE_WORKERS = {
     "unknown": ("sesion_timeout_ms: 3\n", "did you mean 'session_timeout_ms'?"),
     "unknown within": ("web:\n  prot: 80\n", "line 2, web.prot: unknown setting; did"),
@@ -371,6 +415,11 @@ HOSTILE_WORKERS = {
     "record": ("max_record_bytes: 2000000", "less than or equal to 1900000"),
     "folder": ("data_dir: 5", "must be text"),
     "NUL": ('data_dir: "a\\0b"', "NUL"),
+    "NUL in a file": ('web: {token_file: "a\\0b"}', "web.token_file: contains a NUL"),
+    "no such user": (
+        "security: {protocol: SSL, ca_file: ~nobody-here/ca.pem}",
+        "security.ca_file: '~nobody-here/ca.pem' begins with an unknown user",
+    ),
     "level": ("log_level: INFO", "must be 'debug', 'info', 'warning' or 'error'"),
     "no user": ("security: {protocol: SASL_SSL}", "needs username, and password_file or password_"),
     "TLS": ("security: {ca_file: a.pem}", "security.ca_file: is not used by protocol PLAINTEXT"),
@@ -429,6 +478,8 @@ def test_a_mistake_in_an_override_is_attributed_to_the_command_line(write):
         f"security: {{protocol: {SECRET}}}",
         f"security: {{protocol: SASL_SSL, username: u, password: &{SECRET} 1, x: *{SECRET}}}",
         f"security: {{password: '{SECRET}\n",
+        f"security: {{password: !!int {SECRET}}}",
+        f"web: {{schema_registry: '//rings:{SECRET}@registry'}}",
     ],
 )
 def test_a_misplaced_password_is_not_shown(text, write):
@@ -467,6 +518,9 @@ def test_a_missing_certificate_is_named(tmp_path):
     pem.write_text("no certificate")
     with pytest.raises(ConfigError, match=r"security\.cert_file"):
         SecurityConfig(protocol="SSL", cert_file=pem, key_file=pem).client_options()
+    gone = SecurityConfig(protocol="SSL", cert_file=pem, key_file=tmp_path / "gone.pem")
+    with pytest.raises(ConfigError, match=r"bad\.pem with key .*gone\.pem: "):
+        gone.client_options()
     with pytest.raises(
         ConfigError, match=r"security\.cert_file: .*bad\.pem: has no line -----BEGIN"
     ):

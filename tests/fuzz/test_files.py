@@ -125,7 +125,7 @@ SCENARIOS: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "deep": ("[" * 1_000, (":1: ", "nested too deeply")),
     "a bomb": ("a: &a [1]\nsteps: [*a, *a]\n", (":2: ", "alias")),
     "code": (_steps("advance: !!python/name:os.system"), (":7: ", "could not determine")),
-    "no date": (_steps("advance: 2024-99-99"), ("not YAML: month",)),
+    "no date": (_steps("advance: 2024-99-99"), ("not valid YAML: no timestamp",)),
     "half a character": (_steps(f"send: {{queue: {HALF}, ids: [A]}}"), (":7: ", "half a char")),
     "an empty name": (_steps("purge: {queue: ''}"), (":7: purge.queue", "''")),
     "a long name": (_steps(f"purge: {{queue: {'q' * 300}}}"), ("purge.queue", "249", "qqq")),

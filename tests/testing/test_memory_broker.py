@@ -159,6 +159,7 @@ async def test_a_message_can_be_traced(shop: MemoryBroker) -> None:
 async def test_the_status_follows_the_queues_and_the_clock(shop: MemoryBroker) -> None:
     async with StatusReader(bootstrap_servers=shop.bootstrap_servers) as status:
         assert sorted(each.queue for each in status.queues()) == ["jobs", "orders"]
+        assert status.partitions == 3
         seen = status.revision
         await send(shop, "orders", "a", "b", delay_ms=1)
         await send(shop, "flights", *"abc", key="UA")

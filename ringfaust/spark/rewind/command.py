@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.documents import setting_value
 from ringfaust.core.catalog import Fields
 from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.kafka.admin import existing_partitions
@@ -91,12 +91,7 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
         name, equals, value = text.partition("=")
         if not equals:
             raise BadRewindOptions(f"--set {text}: use name=value, such as evict=head")
-        try:
-            changes[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise BadRewindOptions(
-                f"--set {text}: the value is not valid YAML; use a number, or a word: evict=head"
-            ) from None
+        changes[name] = setting_value(value)
     check_changes(changes)
     others = ", ".join(f"{name}={value}" for name, value in changes.items())
     if ring_sizes is None:

@@ -52,7 +52,7 @@ def load(path: Path) -> Scenario:
         # An error of exactly this type comes from our loader: the file is YAML, but not valid.
         what = "" if type(error) is yaml.MarkedYAMLError else "not YAML: "
         raise BadScenario(f"{path}:{line}: {what}{error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         reason = str(error).partition("\n")[0]
         raise BadScenario(f"{path}:1: not YAML: {reason}") from None
     except RecursionError:
