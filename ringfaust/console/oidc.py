@@ -22,7 +22,7 @@ from yarl import URL
 
 from ringfaust.config.documents import ConfigError, Fault
 from ringfaust.config.oidc import OidcConfig, http_url
-from ringfaust.console.access import COOKIE, SESSION_S, Role
+from ringfaust.console.access import COOKIE, SESSION_S, Role, is_same
 from ringfaust.console.context import CONSOLE, SESSION, asked, local, page, set_cookie
 from ringfaust.console.rendering import PREFIX
 from ringfaust.errors import RingfaustError
@@ -209,9 +209,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
 async def finish(request: web.Request) -> web.StreamResponse:
     """Open a session for a browser that comes back from the provider."""
     provider, begun = _provider(request), _begun(request)
-    if begun is None or not secrets.compare_digest(
-        begun.state.encode(), asked(request, "state").encode()
-    ):
+    if begun is None or not is_same(begun.state, asked(request, "state")):
         return _failed(request, "This login was not begun in this browser: begin again.")
     if error := asked(request, "error"):
         said = asked(request, "error_description") or error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -181,6 +182,11 @@ async def test_a_login_of_another_browser_is_refused(login: Login) -> None:
     cookie = {"Cookie": f"{LOGIN_COOKIE}=a.b.c.%2Fconsole%2F"}
     async with ClientSession(headers=cookie) as victim:
         assert (await victim.get(back, allow_redirects=False)).status == 403
+    reader, writer = await asyncio.open_connection("127.0.0.1", login.console.client.port)
+    writer.write(b"GET /console/oidc/callback?state=a HTTP/1.1\r\nHost: localhost\r\n")
+    writer.write(b"Cookie: %s=\xff.b.c.d\r\nConnection: close\r\n\r\n" % LOGIN_COOKIE.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 403")  # bytes that are no text
+    writer.close()
 
 
 async def test_a_code_counts_once(login: Login) -> None:
