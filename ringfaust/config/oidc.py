@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -18,7 +19,11 @@ def http_url(text: str) -> str:
     Raises:
         PydanticCustomError: it is none.
     """
-    if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
+    try:
+        is_url = re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text) and urlsplit(text).port != 0
+    except ValueError:  # a port or an address of IPv6 that does not exist
+        is_url = False
+    if not is_url:
         raise refuse(f"{shown(text)} is not an address such as http://registry:8081")
     return text
 
