@@ -33,7 +33,7 @@ def run(port: int, data_dir: Path | None, kafka_version: KafkaVersion) -> None:
 
     Raises:
         PortInUse: something already listens on the port.
-        BrokerFailed: the broker does not start; the error ends with its log.
+        BrokerFailed: the broker does not start, or ends; the error ends with its log.
     """
     _check_port(port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -44,8 +44,7 @@ def run(port: int, data_dir: Path | None, kafka_version: KafkaVersion) -> None:
                 f"a Kafka broker is running at {broker.bootstrap_servers}; {kept}; "
                 "press Ctrl-C to stop it"
             )
-            while True:
-                signal.pause()
+            broker.wait()
     except KeyboardInterrupt:
         say("stopped")
 

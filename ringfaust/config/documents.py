@@ -332,7 +332,7 @@ def _fault_text(detail: ErrorDetails, kind: type[BaseModel], place: Sequence[int
     value = "" if _HIDDEN in place else f"{shown(detail['input'])} is not allowed: "
     match detail["type"]:
         case "extra_forbidden":
-            known = _fields_at(kind, place[:-1])
+            known = fields_at(kind, place[:-1])
             return f"unknown setting; {suggestion(str(place[-1]), known)}"
         case "missing":
             return "this setting is required"
@@ -348,12 +348,12 @@ def _fault_text(detail: ErrorDetails, kind: type[BaseModel], place: Sequence[int
             return value + detail["msg"].replace("Input should be", "must be")
 
 
-def _fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+def fields_at(kind: type[BaseModel], place: Sequence[int | str]) -> list[str]:
     """Return the names of the settings that are allowed at a place in a model."""
     for step in place:
         if isinstance(step, str) and step in kind.model_fields:
             kind = _model_in(kind.model_fields[step].annotation) or kind
-    return list(kind.model_fields)
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

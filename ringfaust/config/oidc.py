@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, model_validator
 
@@ -17,7 +18,11 @@ def http_url(text: str) -> str:
     Raises:
         PydanticCustomError: it is none.
     """
-    if not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text):
+    try:
+        is_url = re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", text) and urlsplit(text).port != 0
+    except ValueError:  # a port or an address of IPv6 that does not exist
+        is_url = False
+    if not is_url:
         # Do not show the value: it may contain a password.
         raise refuse("must be an address such as http://registry:8081")
     return text

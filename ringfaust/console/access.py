@@ -105,7 +105,7 @@ class Tokens:
         if change and change == read:
             raise BadToken("the token that may only read is also the one for changes: make two")
         roles: tuple[tuple[Role, str], ...] = (("change", change), ("read", read))
-        self._tokens = [(role, token.encode()) for role, token in roles if token]
+        self._tokens = [(role, token) for role, token in roles if token]
         self._failed: dict[str, list[float]] = {}
         """By address: when its wrong tokens came. The latest to fail comes last."""
 
@@ -125,7 +125,7 @@ class Tokens:
         if len(failed) >= _FAILURES:
             raise TooManyWrong("There were too many wrong tokens from this address: wait a minute.")
         for role, known in self._tokens:
-            if secrets.compare_digest(token.encode(errors="replace"), known):
+            if is_same(token, known):
                 return role
         self._failed.pop(address, None)
         if len(self._failed) >= MOST_ADDRESSES:
@@ -181,6 +181,11 @@ class Sessions:
         return session
 
 
+def is_same(given: str, secret: str) -> bool:
+    """Compare a secret with what a request has, which may be no text; how long tells nothing."""
+    return secrets.compare_digest(given.encode(errors="replace"), secret.encode())
+
+
 def is_loopback(bind: str) -> bool:
     """Whether only this machine can reach that address."""
     try:
@@ -220,7 +225,7 @@ def refusal_of_change(
         return FOREIGN
     if session is None:
         return "This needs permission: log in first."
-    if not secrets.compare_digest(form_token.encode(), session.form_token.encode()):
+    if not is_same(form_token, session.form_token):
         return "The form is out of date: reload the page and try again."
     return ""
 

@@ -101,6 +101,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     console = request.config_dict[CONSOLE]
     if not is_our_host(request.host, console.options.bind, console.options.hosts):
         return web.Response(status=421, text=REFUSAL)
+    request = request.clone(client_max_size=_MOST_BYTES)
     if (session := console.sessions.of(request)) is not None:
         request[SESSION] = session
     path = request.path.removeprefix(PREFIX)
@@ -126,15 +127,16 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 
 async def _check_change(request: web.Request, path: str) -> None:
-    if (request.content_length or 0) > _MOST_BYTES:
-        raise web.HTTPRequestEntityTooLarge(_MOST_BYTES, request.content_length or 0)
+    try:
+        form = await request.post()
+    except (ValueError, LookupError):  # bytes, parts or a charset that are none
+        raise web.HTTPBadRequest(text="The form cannot be read: send it as UTF-8.") from None
     public_url = request.config_dict[CONSOLE].options.public_url
     if path == "/login":
         if not access.is_same_origin(request, public_url):
             raise web.HTTPForbidden(text=access.FOREIGN)
         return
-    form, session = await request.post(), request.get(SESSION)
-    given = str(form.get(FORM_TOKEN, ""))
+    session, given = request.get(SESSION), str(form.get(FORM_TOKEN, ""))
     if reason := access.refusal_of_change(request, session, given, public_url):
         raise web.HTTPForbidden(text=reason)
     if session is not None and session.role != "change" and path != "/logout":

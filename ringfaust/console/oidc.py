@@ -5,7 +5,9 @@ The browser keeps what its login began with in a cookie, so a flood of logins co
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -14,7 +16,7 @@ from aiohttp import web
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 from authlib.oidc.core import CodeIDToken
-from httpx2 import HTTPError
+from httpx2 import HTTPError, InvalidURL
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -22,7 +24,7 @@ from yarl import URL
 
 from ringfaust.config.documents import ConfigError, Fault
 from ringfaust.config.oidc import OidcConfig, http_url
-from ringfaust.console.access import COOKIE, SESSION_S, Role
+from ringfaust.console.access import COOKIE, SESSION_S, Role, is_same
 from ringfaust.console.context import CONSOLE, SESSION, asked, local, page, set_cookie
 from ringfaust.console.rendering import PREFIX
 from ringfaust.errors import RingfaustError
@@ -32,10 +34,14 @@ ROUTES = web.RouteTableDef()
 LOGIN_COOKIE = "ringfaust-login"
 _LOGIN_S = 600
 _TIMEOUT_S = 10.0
+METADATA_S = 600.0
+"""How long the provider's word about itself is believed."""
 _LEEWAY_S = 60
 _NAME_CHARS = 200
 _BACK_CHARS = 1_000
 """Longest address to go back to. Browsers drop cookies of more than 4,096 bytes."""
+_UNUSABLE = (HTTPError, InvalidURL, KeyError, ValueError, TypeError)
+"""What an answer of the provider can lead to."""
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA")  # fmt: skip
 """With a public key only: a token signed with a shared secret or not at all is refused."""
@@ -67,6 +73,8 @@ class Provider:
         self._issuer = (config.issuer or "").rstrip("/")
         self._callback = f"{public_url}{PREFIX}/oidc/callback"
         self._secret = _read_secret(config)
+        self._known: tuple[float, Mapping[str, Any]] = (-math.inf, {})
+        """When the provider was asked about itself, and what it said."""
 
     def _client(self) -> Any:
         return AsyncOAuth2Client(
@@ -103,10 +111,13 @@ class Provider:
                 )
                 keys = await _get(client, metadata["jwks_uri"])
             return self._role(self._claims(token, keys, begun.nonce))
-        except (OAuthError, JoseError, HTTPError, KeyError, ValueError, TypeError) as error:
+        except (OAuthError, JoseError, *_UNUSABLE) as error:
             raise LoginFailed(f"The login is not valid: {visible(str(error))[:200]}") from None
 
     async def _metadata(self, client: Any) -> Mapping[str, Any]:
+        asked_s, known = self._known
+        if (now_s := time.monotonic()) < asked_s + METADATA_S:
+            return known
         try:
             found: Mapping[str, Any] = await _get(
                 client, f"{self._issuer}/.well-known/openid-configuration"
@@ -114,12 +125,13 @@ class Provider:
             named = str(found["issuer"]).rstrip("/")
             for needed in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
                 http_url(found[needed])
-        except (HTTPError, KeyError, ValueError, TypeError) as error:
+        except _UNUSABLE as error:
             raise LoginFailed(
                 f"The provider {self._issuer} cannot be used: {visible(str(error))[:200]}"
             ) from None
         if named != self._issuer:
             raise LoginFailed(f"The provider at {self._issuer} calls itself {visible(named)[:200]}")
+        self._known = now_s, found
         return found
 
     def _claims(self, token: Mapping[str, Any], keys: Any, nonce: str) -> Mapping[str, Any]:
@@ -209,9 +221,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
 async def finish(request: web.Request) -> web.StreamResponse:
     """Open a session for a browser that comes back from the provider."""
     provider, begun = _provider(request), _begun(request)
-    if begun is None or not secrets.compare_digest(
-        begun.state.encode(), asked(request, "state").encode()
-    ):
+    if begun is None or not is_same(begun.state, asked(request, "state")):
         return _failed(request, "This login was not begun in this browser: begin again.")
     if error := asked(request, "error"):
         said = asked(request, "error_description") or error

@@ -89,7 +89,7 @@ _API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class BrokerFailed(RingfaustError):
-    """The embedded broker did not start.
+    """The embedded broker did not start, or has ended.
 
     Attributes:
         log_tail: the last lines of the broker's log.
@@ -233,6 +233,15 @@ class EmbeddedBroker:
         """
         self._end_processes()
         self.start()
+
+    def wait(self) -> None:
+        """Wait until the broker ends by itself.
+
+        Raises:
+            BrokerFailed: it has.
+        """
+        assert self._broker is not None, "it is not started"
+        raise BrokerFailed(f"ended with code {self._broker.wait()}", self._log_path())
 
     def _data_dir(self) -> Path:
         folder = self._temporary.name if self._temporary else self._given_dir

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ringfaust.compiled import python
@@ -101,7 +101,8 @@ class Process:
     def kill(self) -> None:
         """Kill the process and everything it started in its session, as a power cut would."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # all of them have ended
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._dismiss_guard()
 

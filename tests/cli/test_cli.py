@@ -202,6 +202,18 @@ def test_a_port_that_is_in_use_is_reported():
     assert "is in use" in failed.stderr
 
 
+@pytest.mark.timeout(20)
+def test_a_broker_that_dies_ends_the_command(monkeypatch, tmp_path):
+    def start(self):
+        self._broker = subprocess.Popen(["/bin/sh", "-c", "exit 3"])
+
+    monkeypatch.setattr(EmbeddedBroker, "start", start)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handler is this process's, too
+    failed = run("broker", "--data-dir", str(tmp_path))
+    assert failed.exit_code == 2
+    assert "The embedded broker ended with code 3" in failed.stderr
+
+
 @pytest.mark.kafka
 def test_topics_are_planned_created_and_verified(broker: EmbeddedBroker, tmp_path):
     (tmp_path / "queues.yaml").write_text(

@@ -33,6 +33,8 @@ class Provider:
         """own, stranger, or shared: with the client's secret."""
         self.calls_itself = self.issuer
         self.authorizes: Any = f"{self.issuer}/authorize"
+        self.asked = 0
+        """How often for its metadata."""
         self._codes: dict[str, dict[str, str]] = {}
 
     async def authorize(self, request: web.Request) -> web.StreamResponse:
@@ -78,6 +80,7 @@ class Provider:
         return web.json_response({"keys": [self.key.as_dict(private=False)]})
 
     async def metadata(self, _: web.Request) -> web.Response:
+        self.asked += 1
         return web.json_response(
             {
                 "issuer": self.calls_itself,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientResponse, ClientSession, TCPConnector
 from aiohttp.test_utils import make_mocked_request
 
 from ringfaust.config.hosts import is_our_host
@@ -184,6 +184,37 @@ async def test_what_is_too_long_is_refused(console: Console) -> None:
     await console.log_in()
     answer = await console.post("/queue/purge", {"queue": "x" * 70_000})
     assert answer.status == 413
+    for path in ("/queue/purge", "/login"):  # in chunks, whose sum no header tells
+        assert (await _post_raw(console, path, _chunks(b"queue=" + b"x" * 70_000))).status == 413
+
+
+async def _chunks(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _post_raw(
+    console: Console, path: str, body: bytes | AsyncIterator[bytes], **headers: str
+) -> ClientResponse:
+    given = {"Origin": console.origin, "Content-Type": "application/x-www-form-urlencoded"}
+    return await console.client.post(f"/console{path}", data=body, headers=given | headers)
+
+
+@pytest.mark.parametrize("path", ["/queue/purge", "/login"])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"token=\xff", "application/x-www-form-urlencoded"),
+        (b"token=%ff", "application/x-www-form-urlencoded;charset=none"),
+        (b"token=a", "application/x-www-form-urlencoded;charset=utf-7"),
+        (b"--a\r\n\r\nx\r\n--a--\r\n", "multipart/form-data;boundary=a"),
+        (b"", "multipart/form-data"),
+    ],
+)
+async def test_a_form_that_cannot_be_read_is_refused(
+    console: Console, path: str, body: bytes, kind: str
+) -> None:
+    answer = await _post_raw(console, path, body, **{"Content-Type": kind})
+    assert answer.status in (400, 403)
 
 
 async def _log_in(console: Console, token: str, *, from_address: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +17,7 @@ from aiohttp import ClientResponse, ClientSession, CookieJar
 from ringfaust.config import ConfigError, WebConfig
 from ringfaust.config.documents import check
 from ringfaust.console.access import COOKIE
-from ringfaust.console.oidc import LOGIN_COOKIE
+from ringfaust.console.oidc import LOGIN_COOKIE, METADATA_S
 from tests.console.harness import Console, console_of, queue_row
 from tests.console.provider import CLIENT, SECRET, Provider, provider_on_loopback
 
@@ -181,6 +182,11 @@ async def test_a_login_of_another_browser_is_refused(login: Login) -> None:
     cookie = {"Cookie": f"{LOGIN_COOKIE}=a.b.c.%2Fconsole%2F"}
     async with ClientSession(headers=cookie) as victim:
         assert (await victim.get(back, allow_redirects=False)).status == 403
+    reader, writer = await asyncio.open_connection("127.0.0.1", login.console.client.port)
+    writer.write(b"GET /console/oidc/callback?state=a HTTP/1.1\r\nHost: localhost\r\n")
+    writer.write(b"Cookie: %s=\xff.b.c.d\r\nConnection: close\r\n\r\n" % LOGIN_COOKIE.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 403")  # bytes that are no text
+    writer.close()
 
 
 async def test_a_code_counts_once(login: Login) -> None:
@@ -205,12 +211,29 @@ async def test_what_the_provider_says_is_shown_escaped(login: Login) -> None:
     assert "The provider says: &lt;b&gt;no" in text
 
 
+async def test_pages_of_a_login_do_not_ask_the_provider_each_time(
+    login: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login.provider.claims |= {"groups": ["ops"]}
+    for _ in range(2):
+        assert (await login.log_in()).status == 200
+    assert login.provider.asked == 1
+    later_s = time.monotonic() + METADATA_S
+    monkeypatch.setattr("ringfaust.console.oidc.time.monotonic", lambda: later_s)
+    assert (await login.get(f"{login.console.origin}/console/oidc")).status == 302
+    assert login.provider.asked == 2
+
+
 async def test_a_provider_that_is_another_or_down_is_named(login: Login) -> None:
     login.provider.calls_itself = "https://evil.example"
     answer = await login.get(f"{login.console.origin}/console/oidc")
     assert answer.status == 403
     assert "calls itself https://evil.example" in await answer.text()
     login.provider.calls_itself, login.provider.authorizes = login.provider.issuer, "javascript:x"
+    answer = await login.get(f"{login.console.origin}/console/oidc")
+    assert answer.status == 403
+    assert "cannot be used" in await answer.text()
+    login.provider.authorizes = "http://☃.example:x"
     answer = await login.get(f"{login.console.origin}/console/oidc")
     assert answer.status == 403
     assert "cannot be used" in await answer.text()
@@ -251,6 +274,15 @@ async def test_everyone_may_read_if_it_says_so(tmp_path: Path) -> None:
         ({"client_id": "c"}, "oidc.read: with neither read nor change"),
         ({"client_id": "c", "read": "x", "scope": "email"}, "oidc.scope: 'email' lacks openid"),
         ({"client_id": "c", "read": "x"}, "public_url: is required with oidc"),
+        *(
+            ({"issuer": issuer, "client_id": "c", "read": "x"}, "oidc.issuer: .* is not an address")
+            for issuer in (
+                "https://login:99999",
+                "https://login:x/a",
+                "https://[login",
+                "http://a:0",
+            )
+        ),
     ],
 )
 def test_a_provider_needs_all_of_its_settings(oidc: dict[str, str], text: str) -> None:

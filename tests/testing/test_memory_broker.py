@@ -6,8 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from aiokafka.errors import MessageSizeTooLargeError
 
 from ringfaust.client import (
     BadArgument,
@@ -21,6 +23,7 @@ from ringfaust.client import (
 from ringfaust.client.sync import RingConsumer as BlockingConsumer
 from ringfaust.client.trace import trace
 from ringfaust.config import ConfigError
+from ringfaust.errors import RingfaustError
 from ringfaust.testing import MemoryBroker
 from ringfaust.testing.memory import broker as memory
 
@@ -83,10 +86,15 @@ def test_time_never_goes_back(shop: MemoryBroker) -> None:
 
 async def test_time_alone_detaches_no_consumer_whose_program_runs(shop: MemoryBroker) -> None:
     await send(shop, "orders", "a")
+    await send(shop, "orders", "later", delay_ms=86_399_000)
     async with consumer(shop, "orders") as orders:
         message = await orders.receive()
-        shop.clock.advance(3_600)
+        said = len(shop.records("ringfaust.control"))
+        shop.clock.advance(86_400)
+        assert len(shop.records("ringfaust.control")) - said < 10  # days cost as much as seconds
         await message.ack(confirm=True)
+        assert (await orders.receive()).id == "later"
+    assert shop.clock.now_ms - shop.records("ringfaust.dispatched")[-1].timestamp == 1_000
     assert shop.counts("orders").acked == 1
 
 
@@ -253,3 +261,24 @@ def test_wrong_queues_are_refused_with_every_mistake() -> None:
     assert len(refused.value.faults) == 2
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         MemoryBroker("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"partitions": 0}, "partitions: .* greater than or equal to 1"),
+        ({"partitions": "3"}, "partitions: .* valid integer"),
+        ({"application": "a b"}, "application: 'a b' .*"),
+        ({"topics": "invoices"}, r"topics: .* list, not 'invoices'"),
+    ],
+)
+def test_other_wrong_arguments_are_refused(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(RingfaustError, match=text):
+        MemoryBroker(**wrong)
+
+
+async def test_a_record_that_a_producer_refuses_is_refused_here_too(shop: MemoryBroker) -> None:
+    async with RingProducer(bootstrap_servers=shop.bootstrap_servers) as producer:
+        with pytest.raises(MessageSizeTooLargeError, match="max_request_size"):
+            await producer.send("orders", "x" * (1 << 20 | 1))
+    assert shop.records("orders") == []

@@ -22,3 +22,14 @@ def test_a_process_that_is_restarted_is_not_missed(tmp_path: Path) -> None:
     process.kill()
     with pytest.raises(WorkerFailed, match="is not started"):
         process.check()
+
+
+def test_a_process_that_has_ended_is_killed_without_an_error(tmp_path: Path) -> None:
+    process = Process(["nonsense"], tmp_path / "log")
+    process.start()
+    with pytest.raises(WorkerFailed, match="exit code 2"):
+        while True:
+            process.check()
+    process.kill()
+    with pytest.raises(WorkerFailed, match="is not started"):
+        process.check()

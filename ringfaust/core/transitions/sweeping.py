@@ -74,9 +74,13 @@ def _plan_next_wake(work: Work, queue: Queue) -> None:
     # An overdue consumer that is still attached may have sent a heartbeat that has not been read
     # yet: look again, but not at once.
     times = [at if at > now else now + limits.UNHEARD_RECHECK_MS for at in deadlines if at]
+    if times := [*times, *timers(queue)]:
+        work.state.wake_by(queue, min(times))
+
+
+def timers(queue: Queue) -> list[int]:
+    """When its next message expires, and when its next one comes due."""
     is_timed = not queue.policy.expires_when_met
-    for table in (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,):
-        key = table.first_key()
-        times.append(0 if key is None else time_of(key))
-    if found := [at for at in times if at]:
-        work.state.wake_by(queue, min(found))
+    tables = (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,)
+    keys = [each.first_key() for each in tables]
+    return [at for key in keys if key is not None and (at := time_of(key))]

@@ -12,7 +12,8 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from ringfaust.client.brokers import MEMORY, Writer, end_in_memory, serve_in_memory
-from ringfaust.config import QueuesConfig, load_queues
+from ringfaust.client.errors import BadArgument
+from ringfaust.config import QueuesConfig, WorkerConfig, load_queues
 from ringfaust.config.documents import check, shipped
 from ringfaust.core.model import Counts
 from ringfaust.protocol.dead import DeadMessage
@@ -56,10 +57,11 @@ class Clock:
         topics = self._topics
         with topics.lock:
             target_ms = topics.now_ms + round(seconds * 1000)
-            while (due_ms := self._worker.next_wake_ms()) is not None and due_ms <= target_ms:
+            while (due_ms := self._worker.next_event_ms(target_ms)) is not None:
                 topics.now_ms = max(topics.now_ms, due_ms)
                 self._worker.tick()
             topics.now_ms = target_ms
+            self._worker.run()
             self._worker.tell_of_worker()
         topics.notify()
 
@@ -86,7 +88,8 @@ class MemoryBroker:
         topics: topics of yours that no route reads, such as those that a handler sends to.
 
     Raises:
-        ConfigError: `queues` is not valid; it lists every mistake.
+        ConfigError: `queues` or another argument is not valid; it lists every mistake.
+        BadArgument: `topics` is no list.
     """
 
     def __init__(
@@ -97,6 +100,10 @@ class MemoryBroker:
         partitions: int = 1,
         topics: Sequence[str] = (),
     ) -> None:
+        given = {"application": application, "partitions": partitions}
+        check(WorkerConfig, given, "MemoryBroker")
+        if isinstance(topics, str):
+            raise BadArgument(f"topics: names are given as a list, not {topics!r}")
         self.application = application
         self.bootstrap_servers = f"{MEMORY}{next(_numbers)}"
         """What clients connect to."""

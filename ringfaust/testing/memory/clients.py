@@ -8,14 +8,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiokafka import TopicPartition
-from aiokafka.errors import ConsumerStoppedError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    ConsumerStoppedError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.protocol.records import FetchedRecord, Headers, OutgoingRecord
 from ringfaust.testing.memory.topics import MemoryTopics
+from ringfaust.transactional.writer import size_bytes
 
 if TYPE_CHECKING:
     from ringfaust.testing.memory.broker import MemoryBroker
+
+
+_REQUEST_BYTES = 1 << 20
+"""As the default of aiokafka's `max_request_size`."""
 
 
 class _Metadata(NamedTuple):
@@ -77,9 +86,14 @@ class MemoryProducer:
         """Store records, all at once.
 
         Raises:
+            MessageSizeTooLargeError: one is larger than a producer accepts by default.
             UnknownTopicOrPartitionError: there is no such topic.
         """
         for record in records:
+            if (size := size_bytes(record)) > _REQUEST_BYTES:
+                raise MessageSizeTooLargeError(
+                    f"the record has {size} bytes: more than max_request_size, {_REQUEST_BYTES}"
+                )
             count = self._broker.topics.partitions.get(record.topic, 0)
             if not 0 <= (record.partition or 0) < count:
                 raise UnknownTopicOrPartitionError(record.topic)

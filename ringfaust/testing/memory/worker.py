@@ -13,6 +13,8 @@ from ringfaust.core.catalog import Configuration
 from ringfaust.core.commands import Attach, Detach, Subscribe
 from ringfaust.core.model import Counts
 from ringfaust.core.state import State
+from ringfaust.core.transitions.attaching import deadline
+from ringfaust.core.transitions.sweeping import timers
 from ringfaust.errors import ProtocolError
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Processor, ProcessorConfig
@@ -69,6 +71,11 @@ class _Alive:
                 self.consumers[record.partition, queue, consumer] = writer
             case Detach(queue, consumer):
                 self.consumers.pop((record.partition, queue, consumer), None)
+
+    def has(self, partition: int, queue: str, consumer: str) -> bool:
+        """Whether the program of a consumer runs."""
+        writer = self.consumers.get((partition, queue, consumer))
+        return writer is not None and writer.is_open
 
     def heartbeats(self, control_topic: str) -> Iterator[OutgoingRecord]:
         """Yield a heartbeat of each consumer whose program runs; forget the others."""
@@ -153,8 +160,12 @@ class MemoryWorker:
     def run(self) -> None:
         """Process all there is, and do what is due."""
         self._run()
-        while (due_ms := self.next_wake_ms()) is not None and due_ms <= self._topics.now_ms:
+        while any(map(self._is_due, self._partitions)):
             self.tick()
+
+    def _is_due(self, each: _Partition) -> bool:
+        wake_ms = each.processor.next_wake_ms()
+        return wake_ms is not None and wake_ms <= self._topics.now_ms
 
     def _run(self) -> None:
         moved = True
@@ -172,10 +183,28 @@ class MemoryWorker:
             self._commit(each)
         self._run()
 
-    def next_wake_ms(self) -> int | None:
-        """When something is due, in ms since 1970; None: never, as things are."""
-        wakes = [each.processor.next_wake_ms() for each in self._partitions]
-        return min((wake for wake in wakes if wake is not None), default=None)
+    def next_event_ms(self, until_ms: int) -> int | None:
+        """When time alone changes something next, if that is by `until_ms`; None: it does not.
+
+        Programs that run send heartbeats, so the silence of their consumers changes nothing.
+        """
+        found = (at_ms for each in self._partitions for at_ms in self._events(each, until_ms))
+        return min((at_ms for at_ms in found if at_ms <= until_ms), default=None)
+
+    def _events(self, each: _Partition, until_ms: int) -> Iterator[int]:
+        state = each.processor.state
+        for (wake_ms, name), _ in state.wakes:
+            if wake_ms > until_ms:
+                return
+            if not name:  # distributed transactions
+                yield wake_ms
+            elif (queue := state.queue(name)) is not None:
+                silent = [
+                    deadline(queue, consumer)
+                    for consumer in queue.consumers.values()
+                    if not self._alive.has(each.number, name, consumer.name)
+                ]
+                yield from (max(at_ms, wake_ms) for at_ms in (*timers(queue), *silent) if at_ms)
 
     def tell_of_worker(self) -> None:
         """Publish that the worker runs now."""

@@ -282,7 +282,7 @@ class StateStep(_Strict):
     ready: list[str] | None = None
     delivering: dict[str, list[str]] | None = None
     scheduled: list[str] | None = None
-    counts: dict[_Count, int] = {}
+    counts: dict[_Count, _Whole] = {}
 
 
 class AdvanceStep(_Strict):

@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from ringfaust.config.documents import FILE_BYTES, StrictLoader, shown
-from ringfaust.core.address import address_of
+from ringfaust.config.documents import FILE_BYTES, StrictLoader, fields_at, shown
+from ringfaust.core.address import address_of, queue_name
 from ringfaust.core.settings import FIELD_NAMES, QueueSpec
-from ringfaust.errors import BadSetting, RingfaustError
-from ringfaust.testing.scenario.grammar import LONGEST_MS, STEPS, Expect, Scenario, ScenarioStep
+from ringfaust.errors import BadSetting, RingfaustError, suggestion
+from ringfaust.testing.scenario.grammar import (
+    LONGEST_MS,
+    STEPS,
+    Declarations,
+    Expect,
+    Scenario,
+    ScenarioStep,
+)
 
 _Place = Sequence[str | int]
 """The path to a node of the document: keys and indexes."""
@@ -71,12 +78,13 @@ def _scenario(raw: Any, tree: Any, name: str) -> Scenario:
     try:
         scenario = Scenario.model_validate({**raw, "steps": steps})
     except ValidationError as error:
-        raise _fault((), error) from None
+        raise _fault((), Scenario, error) from None
     if scenario.id != name:
         raise _Fault(("id",), f"the id is {shown(scenario.id)}; it must be the file's name")
     _check_settings(scenario)
     _check_times(scenario.steps)
     _check_sessions(scenario.steps)
+    _check_states(scenario)
     return scenario
 
 
@@ -97,26 +105,31 @@ def _step(entry: Any, index: int, tree: Any) -> ScenarioStep:
             raise _Fault((*here, kind), reason)
     if kind not in STEPS:
         raise _Fault(here, f"unknown step {shown(kind)}; the steps are {', '.join(STEPS)}")
+    if kind == "state" and "expect" in entry:
+        raise _Fault((*here, "expect"), "a state has no effects to expect")
     try:
         what = STEPS[kind].model_validate(what)
     except ValidationError as error:
-        raise _fault((*here, kind), error) from None
+        raise _fault((*here, kind), STEPS[kind], error) from None
     try:
         expect = Expect.model_validate(entry.get("expect", {}))
     except ValidationError as error:
-        raise _fault((*here, "expect"), error) from None
+        raise _fault((*here, "expect"), Expect, error) from None
     return ScenarioStep(kind=kind, what=what, expect=expect, line=_line_of(tree, here))
 
 
-def _fault(here: _Place, error: ValidationError) -> _Fault:
+def _fault(here: _Place, model: type[BaseModel], error: ValidationError) -> _Fault:
     """Return the first error that pydantic found; `here` is the place of the model."""
     errors = error.errors(include_url=False, include_context=False)
     # Report an unknown name first: a misspelled name is also missing.
     first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
-    place = (*here, *first["loc"])
+    within = [part for part in first["loc"] if part != "[key]"]
+    place = (*here, *within)
     named = ".".join(part for part in place if isinstance(part, str) and part != "steps")
-    said = first["msg"]
-    if first["type"] not in ("missing", "value_error"):
+    said = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        said = f"unknown; {suggestion(str(within[-1]), fields_at(model, within[:-1]))}"
+    elif first["type"] not in ("missing", "value_error"):
         said += f", not {shown(first['input'])}"
     return _Fault(place, f"{named}: {said}" if named else said)
 
@@ -153,6 +166,25 @@ def _check_sessions(steps: Sequence[ScenarioStep]) -> None:
     for index, step in enumerate(steps):
         if reason := check.take(step):
             raise _Fault(("steps", index), reason)
+
+
+def _check_states(scenario: Scenario) -> None:
+    """Refuse a state of a queue that nothing has named: of one that is misspelled all is 0."""
+    names: set[str] = set()
+    for declared in (scenario, *(step.what for step in scenario.steps)):
+        if isinstance(declared, Declarations):
+            names |= declared.queues.keys()
+            for address, each in declared.addresses.items():
+                names |= {queue_name(address, name) for name in each.subscriptions}
+    for index, step in enumerate(scenario.steps):
+        queue = getattr(step.what, "queue", None) or ""
+        if step.kind == "state" and queue not in names:
+            known = suggestion(queue, sorted(names - {""}))
+            reason = f"nothing before this uses the queue {shown(queue)}; {known}"
+            raise _Fault(("steps", index, "state", "queue"), reason)
+        if step.kind == "create_queue":
+            queue = queue_name(step.what.address, queue)
+        names |= {queue, getattr(step.what, "to", queue)}
 
 
 class _SessionCheck:
