@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -29,6 +29,7 @@ from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.protocol import control, events
 from ringfaust.protocol import headers as h
 from ringfaust.protocol import outputs as output
+from ringfaust.protocol.lifecycle import EVENTS
 from ringfaust.protocol.records import FetchedRecord, Payload, Role
 from ringfaust.protocol.status import RATES, QueueState, write_queue_status
 from tests.processor.test_queries import Partition
@@ -38,7 +39,9 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNDECODABLE_REASONS = {ProtocolError("").reason, "too_large"}
+UNDECODABLE_REASONS = {
+    *get_args(next(each for each in EVENTS["unreadable"].fields if each.name == "reason").values)
+}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:
