@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ringfaust import client
 from tests.docs import recording
 from tests.docs.pages import ROOT, pages, without_code
 
@@ -82,6 +83,21 @@ def test_the_modules_that_a_page_names_exist(page: str) -> None:
     planned = {"ringfaust/worker/observe/metrics.py"}
     missing = {name for name in named - planned if not (ROOT / name).exists()}
     assert not missing
+
+
+def below(kind: type[Exception]) -> Iterator[type[Exception]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def test_the_errors_of_the_client_are_described_and_can_be_imported() -> None:
+    page = (ROOT / "docs/client.md").read_text()
+    table = page.partition("| error | meaning |\n")[2].partition("\n\n")[0]
+    errors = [each for each in below(client.ClientError) if "ringfaust.client" in each.__module__]
+    known = {each.__name__ for each in errors}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == known
+    assert known <= {*client.__all__}
 
 
 # --- wording ------------------------------------------------------------------------------------
