@@ -11,8 +11,8 @@ from ringfaust import __version__
 ROOT = Path(__file__).parents[1]
 _VERSION = r"\d+\.\d+\.\d+"
 _PLACES = re.compile(
-    # an image, such as ringfaust-spark:0.2.0; the name of a wheel or sdist
-    rf"(?P<before>ringfaust(?:-spark)?:|ringfaust(?:_client|_spark)?-){_VERSION}"
+    # an image, such as ringfaust-spark:0.2.0; the name of a wheel or sdist; a requirement
+    rf"(?P<before>ringfaust(?:-spark)?:|ringfaust(?:_client|_spark)?-|ringfaust\[\w+\]==){_VERSION}"
     # of the project or the chart
     rf"|(?P<field>^(?:version = \"|version: |appVersion: )){_VERSION}",
     re.MULTILINE,

@@ -28,7 +28,7 @@ from aiokafka import conn
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import MissingExtra, RingfaustError
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +188,8 @@ def msk_iam_token() -> str:
     try:
         signer = importlib.import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
     except ImportError:
-        text = 'tokens for MSK need the extra: pip install "ringfaust[msk]"'
-        raise BadCredentials("token_function", text) from None
+        missing = MissingExtra("A token for MSK", ["aws_msk_iam_sasl_signer"], "msk")
+        raise BadCredentials("token_function", str(missing)) from None
     token, _ = signer.generate_auth_token(region)
     return str(token)
 

@@ -156,7 +156,7 @@ def _print_checked(checked: CheckedConfig) -> None:
     for route in checked.routes:
         how = "through the hop" if route.through_hop else "directly"
         say(f"  {route.topic} -> {route.queue}, {how}")
-    say(f"queues.yaml and the log: {checked.log}")
+    say(f"queues.yaml: {checked.log}")
     for difference in checked.differences:
         say(f"  {difference}")
     warn_of_order(checked.warnings)

@@ -4,6 +4,7 @@
 """
 
 from ringfaust.client.admin import Admin
+from ringfaust.client.configuring import NotApplied
 from ringfaust.client.consumer import RingConsumer
 from ringfaust.client.errors import (
     BadArgument,
@@ -36,6 +37,7 @@ __all__ = [
     "Message",
     "NoAnswer",
     "NoTopic",
+    "NotApplied",
     "OtherProcess",
     "OutcomeUnknown",
     "QueueCounts",

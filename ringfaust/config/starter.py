@@ -13,7 +13,8 @@ from ringfaust.errors import RingfaustError
 
 _QUEUES = """\
 # The queues. `ringfaust config check --config DIR` validates this file; the shipped
-# config/queues.yaml explains every setting. All workers of the application need the same file.
+# config/queues.yaml explains every setting. All workers need the same file until the first
+# `ringfaust apply`; then what was applied is in effect.
 
 # Which queue the records of a topic go to. {routes_are}
 routes:

@@ -226,13 +226,14 @@ class WorkerConfig(ConfigModel):
     cache_bytes: Annotated[
         int, Field(ge=1 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 1 << 20})
     ] = Field(default_factory=_cache_bytes)
-    """Most memory for cached state, over all partitions of this worker. Default: an eighth of the
-    memory that the machine or the container has, at least 256 MiB."""
+    """Most memory for cached state, over all partitions of this worker; `--processes` share it.
+    Default: an eighth of the memory that the machine or the container has, at least 256 MiB."""
     memory_bytes: Annotated[
         int, Field(ge=64 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 64 << 20})
     ] = Field(default_factory=_memory_bytes)
-    """Most memory of this process: while it has more, it reads only commands, and each input once a
-    second. Default: three quarters of the memory that the machine or the container has."""
+    """Most memory of this process; `--processes` share it. While a process has more, it reads only
+    commands, and each input once a second. Default: three quarters of the memory that the machine
+    or the container has."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
     """Most records of one partition in one transaction, and up to 8,000 more. A batch is only as
     large as the load makes it."""

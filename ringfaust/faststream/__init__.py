@@ -1,4 +1,4 @@
-"""A broker for FastStream: `pip install "ringfaust[faststream]"`. See docs/faststream.md.
+"""A broker for FastStream, with the extra `faststream`. See docs/faststream.md.
 
 It stands on the client. FastStream has no public interface for brokers of others: what is imported
 here from `faststream._internal` is what its own brokers are made of.

@@ -11,6 +11,7 @@ from logging.config import dictConfig
 from pathlib import Path
 
 from ringfaust.config import WorkerConfig
+from ringfaust.config.documents import check
 from ringfaust.config.environment import variable
 from ringfaust.supervisor import Supervisor
 from ringfaust.worker.logs import logging_config
@@ -44,7 +45,9 @@ def run_processes(
 
     Raises:
         CannotListen: the address or the port cannot be used.
+        ConfigError: one share of the memory is too small.
     """
+    environment = os.environ | _share(worker, count)
     dictConfig(logging_config(worker.log_level, worker.log_format))
     with tempfile.TemporaryDirectory(prefix="ringfaust-") as folder:
         sockets = [Path(folder) / str(number) for number in range(count)]
@@ -55,7 +58,7 @@ def run_processes(
                 for number, socket in enumerate(sockets)
             ],
             STOP_S,
-            os.environ | _share(worker, count),
+            environment,
         )  # fmt: skip
         return asyncio.run(_run(supervisor, worker, sockets, attach))
 
@@ -84,8 +87,13 @@ def _share(worker: WorkerConfig, count: int) -> dict[str, str]:
     """What the processes share, as variables, and which application it is.
 
     One that is started again later must not follow another context, which is current then.
+
+    Raises:
+        ConfigError: a share is too small.
     """
     shared = {"cache_bytes": worker.cache_bytes, "memory_bytes": worker.memory_bytes}
-    settings = {name: str(total // count) for name, total in shared.items()}
+    parts = {name: total // count for name, total in shared.items()}
+    check(WorkerConfig, parts, f"worker.yaml, shared by {count} processes,")
+    settings = {name: str(part) for name, part in parts.items()}
     settings |= {"application": worker.application, "bootstrap_servers": worker.bootstrap_servers}
     return {variable([name]): text for name, text in settings.items()}

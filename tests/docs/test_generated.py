@@ -7,12 +7,13 @@ import subprocess
 
 import pytest
 
+from generate import versions
 from generate.files import FILES, ROOT
 from generate.versions import VERSIONED
 from ringfaust import __version__
 
-_NAMED = re.compile(r"\bringfaust(?:[-_]\w+)?[:-](\d+\.\d+\.\d+)")
-"""An image, a wheel or an sdist of a version."""
+_NAMED = re.compile(r"\bringfaust(?:[-_]\w+|\[\w+\])?(?:[:-]|==)(\d+\.\d+\.\d+)")
+"""An image, a wheel, an sdist or a requirement of a version."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -36,3 +37,9 @@ def test_no_file_names_another_version_or_is_forgotten() -> None:
     named = {name: versions for name, versions in found.items() if versions}
     assert named.keys() <= {*VERSIONED}
     assert set().union(*named.values()) == {__version__}
+
+
+def test_a_release_changes_each_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "__version__", "9.9.9")
+    named = {version for name in VERSIONED for version in _NAMED.findall(versions.versioned(name))}
+    assert named == {"9.9.9"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ringfaust import client
 from tests.docs import recording
 from tests.docs.pages import ROOT, pages, without_code
 
@@ -84,6 +85,21 @@ def test_the_modules_that_a_page_names_exist(page: str) -> None:
     assert not missing
 
 
+def below(kind: type[Exception]) -> Iterator[type[Exception]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def test_the_errors_of_the_client_are_described_and_can_be_imported() -> None:
+    page = (ROOT / "docs/client.md").read_text()
+    table = page.partition("| error | meaning |\n")[2].partition("\n\n")[0]
+    errors = [each for each in below(client.ClientError) if "ringfaust.client" in each.__module__]
+    known = {each.__name__ for each in errors}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == known
+    assert known <= {*client.__all__}
+
+
 # --- wording ------------------------------------------------------------------------------------
 
 
@@ -128,9 +144,10 @@ def test_the_readme_lists_the_pages_by_reader() -> None:
 
 def test_one_page_alone_says_how_to_install() -> None:
     """No package index has ringfaust yet: a release changes that page, and not ten."""
-    named = re.compile(r"pip install '?ringfaust")
+    named = re.compile(r"pip install ['\"]?ringfaust")
     assert "is on no package index yet" in (ROOT / "docs/install.md").read_text()
     told = [page for page in pages() if "adr" not in page.parts]
+    told += (ROOT / "ringfaust").rglob("*.py")
     assert not [page for page in told if named.search(page.read_text())]
 
 

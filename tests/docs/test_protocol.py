@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from ringfaust.client import WorkerStatus
 from ringfaust.config import WorkerConfig
 from ringfaust.core import effects as e
 from ringfaust.core.model import (
@@ -29,6 +31,7 @@ from ringfaust.java.jars import KAFKA, fetch
 from ringfaust.protocol import control, events
 from ringfaust.protocol import headers as h
 from ringfaust.protocol import outputs as output
+from ringfaust.protocol.lifecycle import EVENTS
 from ringfaust.protocol.records import FetchedRecord, Payload, Role
 from ringfaust.protocol.status import RATES, QueueState, write_queue_status
 from tests.processor.test_queries import Partition
@@ -38,7 +41,9 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNDECODABLE_REASONS = {ProtocolError("").reason, "too_large"}
+UNDECODABLE_REASONS = {
+    *get_args(next(each for each in EVENTS["unreadable"].fields if each.name == "reason").values)
+}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:
@@ -115,6 +120,14 @@ def test_the_fields_of_a_queues_status_are_those_of_the_code() -> None:
     )  # fmt: skip
     assert [*table("Status", "field")] == [*json.loads(row)]
     assert all(f"`{name}`" in table("Status", "field")["rates"][0] for name in RATES)
+
+
+def test_the_fields_of_a_workers_status_are_those_of_the_code() -> None:
+    text = PAGE.partition("The row of a worker has")[2].partition("A record with the key")[0]
+    cells = re.findall(r"^\| ((?:`\w+`,? ?)+) \|", text, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"\w+", cell)}
+    known = {each.name.removeprefix("is_") for each in fields(WorkerStatus)}
+    assert named == known - {"worker"}  # which is in the key
 
 
 def test_reasons_are_those_of_the_code() -> None:
