@@ -620,7 +620,7 @@ class Task:
         return self._standstill.stopped
 
     async def _stop(self, error: Exception) -> None:
-        record, self._alone = self._alone, None
+        record = None if isinstance(error, StoreDamaged) else self._alone
         self.trouble = f"stopping after {error!r}"
         await self._release()
         self.buffer.clear()

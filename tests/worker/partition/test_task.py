@@ -490,6 +490,17 @@ async def test_after_a_damage_the_partition_stops_where_it_should(again: bool) -
         assert (task.stopped.record is None) == again
 
 
+async def test_a_damage_stops_no_record_though_one_is_committed_by_itself() -> None:
+    """R123. A skip of that record would be answered as done, and the record be processed."""
+    errors, opened, orders = [DAMAGE, MessageSizeTooLargeError("the changelog")], [], Orders()
+    async with running(AppliedWork(), errors, opened, orders) as task:
+        await reopened(task, opened, 2)
+        task.offer(fetch_of(3))
+        await until_stopped(task)
+        orders.give(type="skip_record", at="in/0/0")
+        assert await orders.answers.get() == "it has stopped at no record, not at in/0/0"
+
+
 class AskedWork(CountingWork):
     """Decides one record at a time, as if each were a question. Notes when."""
 
