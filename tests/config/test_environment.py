@@ -271,7 +271,7 @@ def test_config_show_never_shows_a_password(
     (tmp_path / "queues.yaml").write_text("queues: {q: }\n")
     (tmp_path / "worker.yaml").write_text(
         "security: {protocol: SASL_SSL, username: u, password_env: KAFKA_PASSWORD}\n"
-        "web: {schema_registry: 'http://u:a:hunter2/@registry:8081'}\n"
+        "web: {schema_registry: 'http://u:a:hunter2@registry:8081'}\n"
     )
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     for more in ([], ["--json"]):
