@@ -310,7 +310,7 @@ async def test_a_mistake_in_a_body_is_named(
 @pytest.mark.parametrize(
     ("routes", "field", "valid"),
     [
-        (3, "routes", "tuple"),
+        (3, "routes", "a list"),
         ([{"topic": "t"}], "routes.0.queue", "required"),
         ([{"topic": "t", "queue": "orders.{kye}"}], "routes.0.queue", "did you mean '{key}'?"),
         ([{"topic": "shop.events", "queue": "q"}], "routes.0.topic", "feed itself"),
