@@ -313,8 +313,7 @@ class Queue:
             return owner if owner.takes(message) else None
         for priority, consumers in self.consumers_by_priority:
             last, run = self.cursors.get(priority, (0, 0))
-            following = None
-            wrapped = None
+            following = wrapped = None
             for consumer in consumers:
                 if not consumer.takes(message):
                     continue
@@ -382,8 +381,9 @@ class Queue:
         if ends and NOWHERE not in ends:
             upto = min(ends)
             late = {each for scan in scans for each in scan.late[level] if after < each <= upto}
-            found = map(table.get, sorted(late))
-            yield from (message for message in found if message is not None)
+            for message in map(table.get, sorted(late)):
+                if message is not None:
+                    yield message
             start = max(after, upto)
         for _, message in table.walk(None if start == NOWHERE else start):
             yield message
