@@ -70,9 +70,10 @@ class ArtemisExport:
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the messages."""
-        for _ in parse(self._path, self._handler):
-            while self._handler.done:
-                yield self._handler.done.popleft()
+        with self._path.open("rb") as file:
+            for _ in parse(self._path, file, self._handler):
+                while self._handler.done:
+                    yield self._handler.done.popleft()
         if not self._handler.is_export:
             raise CannotImport(self._path, 1, "is empty")
 

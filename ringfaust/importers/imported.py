@@ -43,14 +43,17 @@ class CannotImport(RingfaustError):
         """What was found until then."""
 
 
-def refuse_large(path: Path) -> None:
-    """Refuse a file that is larger than a configuration can be.
+def read_file(path: Path) -> bytes:
+    """Read a file, which may be a pipe.
 
     Raises:
-        CannotImport: it is.
+        CannotImport: it is larger than a configuration can be.
     """
-    if path.stat().st_size > _FILE_BYTES:
+    with path.open("rb") as file:
+        found = file.read(_FILE_BYTES + 1)
+    if len(found) > _FILE_BYTES:
         raise CannotImport(path, 0, f"is larger than {_FILE_BYTES >> 20} MiB")
+    return found
 
 
 class Verdict(StrEnum):

@@ -72,13 +72,17 @@ def test_a_name_that_would_be_a_pattern_or_a_template_is_refused(name: str, tmp_
 @pytest.mark.parametrize(("text", "selector"), [
     ("AMQPriority = 5", "JMSPriority = 5"),
     ("'DURABLE' = (AMQDurable)", "'PERSISTENT' = (JMSDeliveryMode)"),
+    ("&quot;AMQPriority&quot; = 5", "JMSPriority = 5"),
+    ("&quot;a-b&quot; = 'x'", "\"a-b\" = 'x'"),  # since Artemis 2.13
+    ("a = 1 -- not 2", "a = 1"),
+    ("a = 1 /* not 2 */ OR b = '--'", "a = 1   OR b = '--'"),
 ])  # fmt: skip
 def test_filters_become_selectors(text: str, selector: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text)[0] == selector
 
 
-@pytest.mark.parametrize("text", ["&quot;AMQPriority&quot; = 5", "AMQDurable LIKE 'DUR%'",
-                                  "&quot;a-b&quot; = 'x'",
+@pytest.mark.parametrize("text", ["&quot;AMQSize&quot; = 5", "AMQDurable LIKE 'DUR%'",
+                                  "&quot;m.x-opt&quot; = 'x'",
                                   "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'"])  # fmt: skip
 def test_filters_without_a_selector(text: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text) == ("", Verdict.NONE)
