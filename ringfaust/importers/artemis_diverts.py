@@ -69,7 +69,9 @@ def _named(element: Element, imported: Imported) -> _Divert | None:
     name = element.attributes.get("name", "")
     source, target = element.text_of("address"), element.text_of("forwarding-address")
     about = f"divert {name} from {source} to {target}"
-    if not all(imported.is_name(each, element.line, about) for each in (source, target, name)):
+    if not all(imported.is_name(each, element.line, about) for each in (source, target)):
+        return None
+    if not imported.is_name(name, element.line, about, patterns=False):  # of the queue of a copy
         return None
     for child in element.all(
         "transformer", "transformer-class-name", "routing-type", "routing-name"

@@ -82,7 +82,7 @@ def read_old_queues(section: Element, defaults: Catalog, imported: Imported) -> 
     for queue, name, address in placed:
         about = f"queue {name} of address {address}"
         if not (
-            imported.is_name(name, queue.line, about)
+            imported.is_name(name, queue.line, about, patterns=False)
             and imported.is_name(address, queue.line, about, patterns=False)
         ):
             continue
@@ -125,11 +125,12 @@ def _as_address(
     imported.note(verdict, address.line, f"address {name}", why)
     for queue in (*anycast, *subscribed):
         own = queue.attributes.get("name", "")
-        if not imported.is_name(own, queue.line, f"queue {own} of address {name}"):
+        about = f"queue {own} of address {name}"
+        if not imported.is_name(own, queue.line, about, patterns=False):
             continue
         fields = imported.subscriptions(name).setdefault(own, {})
         why = f"consumers attach {name}::{own}"
-        imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
+        imported.note(Verdict.TAKEN, queue.line, about, why)
         _queue_fields(own, queue, fields, default, imported)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
+from ringfaust.importers.write import write
 from tests.importers import definitions
 from tests.importers.definitions import queue
 from tests.importers.files import artemis
@@ -291,6 +292,18 @@ def test_any_number_of_consumers_shares_a_queue_of_an_address(tmp_path: Path) ->
 def test_a_queue_of_an_address_ignores_the_ring_size_of_its_address(tmp_path: Path) -> None:
     found = matches(tmp_path, address("a.b", "s", "multicast"), a_H="default-ring-size=9")
     assert found.addresses["a.b"]["subscriptions"]["s"]["ring_size"] == -1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("inner", [
+    address("a", "x.#", "multicast"),
+    "<queues><queue name='x.#'><address>a</address></queue></queues>",
+    "<diverts><divert name='x.#'><address>a</address><forwarding-address>f</forwarding-address>"
+    "</divert></diverts>",
+])  # fmt: skip
+def test_a_name_that_is_a_pattern_does_not_refuse_the_file(inner: str, tmp_path: Path) -> None:
+    found = artemis(tmp_path, inner)
+    write(found, tmp_path / "to")
+    assert [each.verdict for each in found.findings if "x.#" in each.setting] == [Verdict.NONE]
 
 
 @pytest.mark.parametrize("kind", ["anycast", "multicast"])
