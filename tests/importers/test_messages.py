@@ -135,6 +135,14 @@ def test_the_rings_of_retroactive_addresses_are_left_out(tmp_path: Path) -> None
     ] * 3
 
 
+def test_many_properties_are_headers_as_java_writes_them(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("red &amp; &lt;blue&gt;", "x" * 40_000))
+    first = next(iter(_records(path, WorkerConfig(), QUEUES)))
+    headers = dict(first.headers) if first else {}
+    assert "ringfaust-properties" not in headers
+    assert (headers["even"], headers["number"], headers["half"]) == (b"false", b"1", b"0.5")
+
+
 def test_a_queue_is_looked_up_once() -> None:
     places = Places(EXPORT, WorkerConfig(), QUEUES)
     one, two, _ = stored()
