@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ringfaust.config import load_queues
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 from ringfaust.importers.write import write
@@ -287,6 +288,32 @@ def test_any_number_of_consumers_shares_a_queue_of_an_address(tmp_path: Path) ->
     addresses: Any = found.addresses
     members = [each for name in ("o", "p") for each in addresses[name]["subscriptions"].values()]
     assert [each.get("shared") for each in members] == [True] * 4
+
+
+@pytest.mark.parametrize(("target", "fields"), [
+    ("b", {"ring_size": 5, "max_attempts": 3}), ("new", {"ring_size": 7, "max_attempts": 10}),
+    ("other", {"ring_size": -1, "max_attempts": 10}),
+])  # fmt: skip
+def test_a_copy_has_the_settings_of_where_artemis_puts_it(
+    target: str, fields: dict[str, int], tmp_path: Path
+) -> None:
+    """It had those of its source, whose ring dropped what the target would have kept."""
+    queues = address("a", "a", attributes="ring-size='2'") + address(
+        "b", "b", attributes="ring-size='5'"
+    )
+    divert = (
+        f"<diverts><divert name='d'><address>a</address><forwarding-address>{target}"
+        "</forwarding-address><filter string='x = 1'/></divert></diverts>"
+    )
+    found = matches(
+        tmp_path, queues.replace("</addresses><addresses>", "") + divert,
+        a="default-ring-size=4 max-delivery-attempts=6", b="max-delivery-attempts=3",
+        new="default-ring-size=7",
+    )  # fmt: skip
+    write(found, tmp_path / "to")
+    spec = load_queues(tmp_path / "to" / "queues.yaml").catalog().spec("a::d", {})
+    assert (spec.selector, spec.shared) == ("x = 1", True)
+    assert {name: getattr(spec, name) for name in fields} == fields
 
 
 def test_a_queue_of_an_address_ignores_the_ring_size_of_its_address(tmp_path: Path) -> None:
