@@ -128,7 +128,8 @@ def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:
 
 def _declare_patterns(found: list[AddressSetting], imported: Imported) -> None:
     """Declare the names that Artemis would create at their first use: first the addresses."""
-    created = [each for each in found if each.creates and each.pattern not in imported.addresses]
+    declared = imported.addresses.keys() | imported.queues.keys()
+    created = [each for each in found if each.creates and each.pattern not in declared]
     for setting in sorted(created, key=lambda each: not each.is_multicast):
         about = f"address-setting {setting.pattern}, default-address-routing-type"
         if setting.is_multicast:

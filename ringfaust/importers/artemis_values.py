@@ -111,7 +111,7 @@ def placeholder(text: str) -> str | None:
 
 
 def _filled(text: str) -> str:
-    return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2], text)
+    return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2].strip(), text)
 
 
 def note_unknown(

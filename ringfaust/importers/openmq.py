@@ -33,7 +33,7 @@ def import_openmq(path: Path) -> Imported:
 
 def _script_text(given: bytes) -> str:
     try:
-        return given.decode("utf-8")
+        return given.decode("utf-8-sig")
     except UnicodeDecodeError:
         return given.decode("latin-1")
 

@@ -187,7 +187,10 @@ class Script:
             why = f"line {last.line} sets it again, and counts alone"
             self._imported.note(Verdict.NONE, command.line, said, why)
         else:
-            read_setting(self._imported, command.line, said, (key, value), fields)
+            read_setting(
+                self._imported, command.line, said, (key, value), fields,
+                is_topic=command.kind == "t",
+            )  # fmt: skip
 
     def _end_of(self, command: _Command) -> _Command | None:
         """The command that destroys what this one creates or updates."""

@@ -41,9 +41,12 @@ DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
 
 
 def read_setting(
-    imported: Imported, line: int, about: str, given: tuple[str, str], fields: Fields
-) -> None:
+    imported: Imported, line: int, about: str, given: tuple[str, str], fields: Fields, *,
+    is_topic: bool = False,
+) -> None:  # fmt: skip
     """Read a setting, which is given by its name and value, into the fields of a queue.
+
+    `is_topic`: the fields are those of each subscription of a topic.
 
     Raises:
         CannotImport: the value is not what it should be.
@@ -64,6 +67,11 @@ def read_setting(
             more = ": Open MQ admits any number"
             imported.set(
                 fields, LIMITS[key], BACKUPS, line, about, verdict=Verdict.CHANGED, more=more
+            )
+        elif is_topic and LIMITS[key] in FILLS and number != -1:
+            more = ", for each subscription, not for the topic"
+            imported.set(
+                fields, LIMITS[key], number, line, about, verdict=Verdict.CHANGED, more=more
             )
         else:
             imported.set(fields, LIMITS[key], number, line, about)

@@ -89,8 +89,8 @@ def parse(path: Path, file: BinaryIO, handler: ContentHandler) -> Iterator[None]
 
 
 def local(name: str) -> str:
-    """Return a name without its namespace prefix; of XInclude the prefix stays."""
-    return name if name.startswith("xi:") else name.rpartition(":")[2]
+    """Return a name without its namespace prefix; that of XInclude is `xi:`."""
+    return "xi:include" if name.endswith(":include") else name.rpartition(":")[2]
 
 
 class _Builder(ContentHandler):

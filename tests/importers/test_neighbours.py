@@ -38,6 +38,7 @@ def filtered(folder: Path, text: str) -> tuple[str, Verdict]:
     "<security-setting match='${m}'><permission type='send' roles='boss'/></security-setting>",
     "<security-setting match='se${m}'><permission type='send' roles='boss'/></security-setting>",
     "<xi:include href='more.xml'/>",
+    "<inc:include href='more.xml'/>",
 ])  # fmt: skip
 def test_a_match_that_is_not_known_may_deny(security: str, tmp_path: Path) -> None:
     text = f"<security-settings>{ALL}{security}</security-settings>"
@@ -207,6 +208,15 @@ def test_a_new_name_is_what_the_most_specific_match_says_or_a_line(tmp_path: Pat
                "is an address" in each.text for each in found.findings)  # fmt: skip
 
 
+def test_what_is_declared_is_not_created(tmp_path: Path) -> None:
+    multicast = "default-address-routing-type=MULTICAST"
+    found = matches(tmp_path, address("q", "q"), H=multicast, q="max-delivery-attempts=3")
+    assert list(found.queues) == ["q"] and not found.addresses
+    assert [each.setting for each in found.findings if "would hide" in each.text] == [
+        "address-setting #, default-address-routing-type"
+    ]
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_most_specific_match_decides_what_an_address_keeps(
     turned: bool, tmp_path: Path
@@ -239,9 +249,13 @@ def test_matches_that_artemis_puts_in_another_order_have_a_line(
         assert each.verdict is Verdict.NONE and "max_attempts = " in each.setting
 
 
-def test_no_delay_and_small_factors_are_read_as_in_artemis(tmp_path: Path) -> None:
+def test_values_are_read_as_artemis_reads_them(tmp_path: Path) -> None:
     found = matches(tmp_path, a="max-redelivery-delay=-1 redelivery-collision-avoidance-factor=.5")
     assert found.settings["a"] == {"redelivery_delay_max_ms": 0, "redelivery_jitter": 0.5}
+    tries = "<max-delivery-attempts>${ tries : 4 }</max-delivery-attempts>"
+    setting = f"<address-setting match='a'>{tries}</address-setting>"
+    found = artemis(tmp_path, f"<address-settings>{setting}</address-settings>")
+    assert found.settings["a"] == {"max_attempts": 4}
 
 
 EXCLUSIVE = {"max_active_consumers": 1, "max_backup_consumers": 100}

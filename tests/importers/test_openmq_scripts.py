@@ -222,3 +222,13 @@ def test_a_password_in_a_value_is_not_shown(tmp_path: Path) -> None:
     ):
         found = of_script(text, tmp_path)
         assert "sesame" not in "\n".join(map(str, found.findings))
+
+
+def test_a_limit_of_a_topic_is_one_of_each_subscription(tmp_path: Path) -> None:
+    found = of_script(
+        "\ufeffimqcmd create dst -t t -n a -o maxNumMsgs=5 -o maxBytesPerMsg=5\n", tmp_path
+    )
+    assert lines(found.findings)[:3] == [
+        (1, Verdict.TAKEN), (1, Verdict.CHANGED), (1, Verdict.TAKEN),
+    ]  # fmt: skip
+    assert "for each subscription" in found.findings[1].text
