@@ -171,6 +171,9 @@ def _permit(
             imported.allow(role, topic, "Write")
         why = f"User:{role} may write to {', '.join(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
+    elif kind == "consume" and match.startswith(OF_THE_BROKER):
+        why = "an address of the broker itself; here the right to receive is one for all queues"
+        imported.note(Verdict.NONE, line, about, why)
     elif kind == "consume":
         imported.allow_receiving(role)
         why = f"User:{role} may attach and receive, from all queues; ACLs name users, not roles"

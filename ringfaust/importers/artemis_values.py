@@ -10,7 +10,7 @@ from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
-OF_THE_BROKER = ("activemq.management", "$sys", "$.artemis")
+OF_THE_BROKER = ("activemq.management", "activemq.notifications", "$sys", "$.artemis")
 """How the matches of addresses of the broker itself begin."""
 INCLUDE = "xi:include"
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")

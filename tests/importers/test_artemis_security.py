@@ -8,6 +8,7 @@ import pytest
 
 from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import Imported, Verdict
+from tests.importers.files import artemis
 
 AUTO = "<address-settings><address-setting match='#'/></address-settings>"
 
@@ -69,6 +70,16 @@ def test_a_right_that_reaches_no_topic_has_a_line(tmp_path: Path) -> None:
     found = imported(tmp_path, ("a.#", "r"), ("a.b", "s"), names="a.b")
     (line,) = [each for each in found.findings if "a.#, send for role r" in each.setting]
     assert line.verdict is Verdict.NONE and "by hand" in line.text
+
+
+@pytest.mark.parametrize("match", ["activemq.management.#", "activemq.notifications", "$sys.#"])
+def test_who_consumes_from_the_broker_itself_gets_no_right_to_all_queues(
+    match: str, tmp_path: Path
+) -> None:
+    permission = "<permission type='consume' roles='monitor'/>"
+    setting = f"<security-setting match='{match}'>{permission}</security-setting>"
+    found = artemis(tmp_path, f"<security-settings>{setting}</security-settings>")
+    assert not found.acls and [each.verdict for each in found.findings] == [Verdict.NONE]
 
 
 SLASHES = "<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"
