@@ -82,6 +82,24 @@ def test_who_consumes_from_the_broker_itself_gets_no_right_to_all_queues(
     assert not found.acls and [each.verdict for each in found.findings] == [Verdict.NONE]
 
 
+@pytest.mark.parametrize(("matches", "managers"), [
+    ("#", "#"), ("orders.#", ""), ("# activemq.management.#", "activemq.management.#"),
+    ("# ops.#", "#"), ("# ops.# <management-address>ops.all</management-address>", "ops.#"),
+])  # fmt: skip
+def test_who_manages_is_decided_at_the_management_address(
+    matches: str, managers: str, tmp_path: Path
+) -> None:
+    *given, other = [*matches.split(), ""] if "<" not in matches else matches.split()
+    settings = "".join(
+        f"<security-setting match='{match}'><permission type='manage' roles='r{number}'/>"
+        "</security-setting>"
+        for number, match in enumerate(given)
+    )
+    found = artemis(tmp_path, f"<security-settings>{settings}</security-settings>{other}")
+    users = {acl.partition("User:")[2].split()[0] for acl in found.acls}
+    assert users == ({f"r{given.index(managers)}"} if managers else set())
+
+
 SLASHES = "<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"
 ARROWS = "<wildcard-addresses><any-words>></any-words></wildcard-addresses>"
 MARKED = "<literal-match-markers>()</literal-match-markers>"
