@@ -66,8 +66,9 @@ def import_rabbitmq(path: Path) -> Imported:
 def _import(definitions: Definitions, imported: Imported) -> None:
     set_types(definitions.entries("queues"), definitions.entries("vhosts"))
     policies = Policies(
-        definitions.entries("policies"), definitions.entries("parameters"), definitions.path
-    )
+        definitions.entries("policies"), definitions.entries("parameters"), definitions.path,
+        definitions.version,
+    )  # fmt: skip
     names = Names(definitions)
     _note_others(definitions, imported)
     queues = _Queues(definitions, names, policies, imported)
