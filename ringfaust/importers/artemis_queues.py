@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
@@ -202,6 +203,10 @@ def _queue_field(
 def read_filter(owner: str, element: Element, fields: Fields, imported: Imported) -> None:
     """Read a filter into the selector of an address' queue."""
     text = element.attributes.get("string", "") or element.text
+    if len(text) > limits.SELECTOR_CHARS:
+        why = f"longer than {limits.SELECTOR_CHARS} characters, so the queue gets every message"
+        imported.note(Verdict.NONE, element.line, f"{owner}, filter = {text[:100]}…", why)
+        return
     about = f"{owner}, filter = {text}"
     if not text:
         imported.note(Verdict.TAKEN, element.line, about, "the queue gets every message")

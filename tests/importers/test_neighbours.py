@@ -86,7 +86,8 @@ def test_filters_become_selectors(text: str, selector: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["&quot;AMQSize&quot; = 5", "AMQDurable LIKE 'DUR%'",
                                   "&quot;m.x-opt&quot; = 'x'",
-                                  "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'"])  # fmt: skip
+                                  "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'",
+                                  "/*" * 500_000])  # fmt: skip
 def test_filters_without_a_selector(text: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text) == ("", Verdict.NONE)
 
