@@ -64,8 +64,22 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     _declare_patterns(found, imported)
     read_diverts(core, imported)
     imported.admit_consumers()
+    _note_rings(imported)
     imported.add_routes()
     read_security(core, wildcards, imported)
+
+
+def _note_rings(imported: Imported) -> None:
+    """Say which message leaves a full ring, which is another one where messages have priorities."""
+    tables = [imported.settings, imported.queues]
+    tables += [imported.members(name) for name in imported.addresses]
+    sizes = [fields.get("ring_size") for table in tables for fields in table.values()]
+    if any(isinstance(size, int) and size > 0 for size in sizes):
+        why = (
+            "the oldest leaves a full ring; in Artemis the next to be delivered, of the highest "
+            "priority: `evict: head` does the same"
+        )
+        imported.note(Verdict.CHANGED, 0, "rings, messages of several priorities", why)
 
 
 def _core(path: Path, root: Element) -> Element:

@@ -361,3 +361,15 @@ def test_wildcard_routing_has_no_equivalent(tmp_path: Path) -> None:
         text = f"<routing-enabled>{value}</routing-enabled>"
         found = artemis(tmp_path, f"<wildcard-addresses>{text}</wildcard-addresses>")
         assert verdict_of(found, "wildcard-addresses, routing-enabled")[0] is verdict
+
+
+@pytest.mark.parametrize(("settings", "attributes", "is_said"), [
+    ({}, "ring-size='3'", True), ({"a_H": "default-ring-size=3"}, "", True),
+    ({}, "", False), ({}, "ring-size='0'", False), ({"a": "default-ring-size=-1"}, "", False),
+])  # fmt: skip
+def test_what_leaves_a_full_ring_is_said(
+    settings: dict[str, str], attributes: str, is_said: bool, tmp_path: Path
+) -> None:
+    found = matches(tmp_path, address("a", "x", attributes=attributes), **settings)
+    said = [each for each in found.findings if each.setting.startswith("rings")]
+    assert [each.verdict for each in said] == [Verdict.CHANGED] * is_said

@@ -61,7 +61,7 @@ def test_what_was_found_is_not_lost_if_the_import_is_refused(
 def test_what_was_found_is_not_lost_if_files_exist(tmp_path: Path) -> None:
     (tmp_path / "queues.yaml").touch()
     done = run("artemis", FIXTURES / "ring-both.xml", tmp_path, "--report", "json")
-    assert done.exit_code == 2 and len(json.loads(done.stdout)) == 3
+    assert done.exit_code == 2 and len(json.loads(done.stdout)) == 4
     assert "exists already" in done.stderr
 
 
