@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
 import zlib
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.importers import send_stored
 from ringfaust.importers.artemis_export import ArtemisExport, StoredMessage
 from ringfaust.importers.imported import CannotImport
 from ringfaust.importers.send_stored import _records
@@ -126,6 +129,18 @@ def test_a_text_is_measured_by_what_its_record_takes(tmp_path: Path) -> None:
     path = changed(tmp_path, ("AQAAAAboAKwgIQA=", base64.urlsafe_b64encode(raw).decode()))
     records = list(_records(path, WorkerConfig(max_record_bytes=50_000), QUEUES))
     assert [each and len(each.value or b"") for each in records] == [5, 5, 40_000, 2]
+
+
+def test_an_import_that_goes_on_names_what_an_earlier_run_has_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = changed(tmp_path, ("aGVsbG8=", "aGVs" * 40_000))
+    writer = AsyncMock()
+    monkeypatch.setattr(send_stored, "TransactionalWriter", lambda *_, **__: writer)
+    monkeypatch.setattr(send_stored, "_done", AsyncMock(return_value=3))
+    worker = WorkerConfig(max_record_bytes=1_000)
+    progress = asyncio.run(send_stored.import_messages(path, worker, QUEUES))
+    assert progress == send_stored.Transfer(before=1, written=1, oversized=2)
 
 
 def test_the_rings_of_retroactive_addresses_are_left_out(tmp_path: Path) -> None:
