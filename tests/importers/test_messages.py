@@ -143,6 +143,21 @@ def test_an_import_that_goes_on_names_what_an_earlier_run_has_left_out(
     assert progress == send_stored.Transfer(before=1, written=1, oversized=2)
 
 
+def test_an_export_of_artemis_1_has_prefixes(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path, ('queue-binding address="orders"', 'binding address="jms.queue.orders"'),
+        ('queue-binding address="prices"', 'binding address="jms.topic.prices"'),
+        ('name="orders" id="11"', 'queue-name="jms.queue.orders" id="11"'),
+        ('name="audit" id', 'queue-name="audit" id'),
+        ('<queue name="orders"/>', '<queue name="jms.queue.orders"/>'),
+    )  # fmt: skip
+    records = [each and (each.topic, dict(each.headers).get("ringfaust-queue"))
+               for each in _records(path, WorkerConfig(), QUEUES)]  # fmt: skip
+    assert records == [
+        ("orders", None), ("messages", b"prices::audit"), ("orders", None), ("orders", None),
+    ]  # fmt: skip
+
+
 def test_the_rings_of_retroactive_addresses_are_left_out(tmp_path: Path) -> None:
     path = changed(tmp_path, ('name="audit"', 'name="$.artemis.internal.prices.queue.x.retro"'))
     assert [each and each.topic for each in _records(path, WorkerConfig(), QUEUES)] == [
