@@ -64,8 +64,22 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     _declare_patterns(found, imported)
     read_diverts(core, imported)
     imported.admit_consumers()
+    _note_rings(imported)
     imported.add_routes()
     read_security(core, wildcards, imported)
+
+
+def _note_rings(imported: Imported) -> None:
+    """Say which message leaves a full ring, which is another one where messages have priorities."""
+    tables = [imported.settings, imported.queues]
+    tables += [imported.members(name) for name in imported.addresses]
+    sizes = [fields.get("ring_size") for table in tables for fields in table.values()]
+    if any(isinstance(size, int) and size > 0 for size in sizes):
+        why = (
+            "the oldest leaves a full ring; in Artemis the next to be delivered, of the highest "
+            "priority: `evict: head` does the same"
+        )
+        imported.note(Verdict.CHANGED, 0, "rings, messages of several priorities", why)
 
 
 def _core(path: Path, root: Element) -> Element:
@@ -128,7 +142,8 @@ def _keep_retroactive(found: list[AddressSetting], imported: Imported) -> None:
 
 def _declare_patterns(found: list[AddressSetting], imported: Imported) -> None:
     """Declare the names that Artemis would create at their first use: first the addresses."""
-    created = [each for each in found if each.creates and each.pattern not in imported.addresses]
+    declared = imported.addresses.keys() | imported.queues.keys()
+    created = [each for each in found if each.creates and each.pattern not in declared]
     for setting in sorted(created, key=lambda each: not each.is_multicast):
         about = f"address-setting {setting.pattern}, default-address-routing-type"
         if setting.is_multicast:

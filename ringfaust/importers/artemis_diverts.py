@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringfaust.core.catalog import Catalog
 from ringfaust.core.patterns import Pattern, is_pattern
+from ringfaust.core.settings import FIELD_NAMES, stored_names, written_name
 from ringfaust.importers.artemis_queues import read_filter
 from ringfaust.importers.artemis_values import note_unknown, placeholder, switch
 from ringfaust.importers.imported import Imported, Verdict, topic_of
@@ -57,11 +59,22 @@ def read_diverts(core: Element, imported: Imported) -> None:
     detours = {divert.source: divert for divert in by_topic.values()}
     for divert in detours.values():
         _detour(divert, detours, imported)
+    settings, queues = (
+        {name: stored_names(fields) for name, fields in table.items()}
+        for table in (imported.settings, imported.queues)
+    )
+    defaults, catalog = Catalog({}, settings), Catalog(queues, settings)
     copied: dict[str, list[_Divert]] = {}
     for divert in copies:
         copied.setdefault(divert.source, []).append(divert)
     for divert in copies:
-        _copy(divert, detours, copied, imported)
+        end = _copy(divert, detours, copied, imported)
+        if end and not is_pattern(divert.source):
+            wanted, given = catalog.spec(end, {}), defaults.spec(divert.source, {})
+            fields = imported.subscriptions(divert.source)[divert.name]
+            for name in FIELD_NAMES:
+                if (value := getattr(wanted, name)) != getattr(given, name):
+                    fields.setdefault(written_name(name), value)
 
 
 def _named(element: Element, imported: Imported) -> _Divert | None:
@@ -69,7 +82,9 @@ def _named(element: Element, imported: Imported) -> _Divert | None:
     name = element.attributes.get("name", "")
     source, target = element.text_of("address"), element.text_of("forwarding-address")
     about = f"divert {name} from {source} to {target}"
-    if not all(imported.is_name(each, element.line, about) for each in (source, target, name)):
+    if not all(imported.is_name(each, element.line, about) for each in (source, target)):
+        return None
+    if not imported.is_name(name, element.line, about, patterns=False):  # of the queue of a copy
         return None
     for child in element.all(
         "transformer", "transformer-class-name", "routing-type", "routing-name"
@@ -150,25 +165,29 @@ def _copy(
     detours: dict[str, _Divert],
     copies: dict[str, list[_Divert]],
     imported: Imported,
-) -> None:
-    """A copy is a queue of the address; a plain queue becomes an address for it."""
+) -> str:
+    """A copy is a queue of the address; a plain queue becomes an address for it.
+
+    Returns:
+        Where the copies go in Artemis, at last; empty: it is not taken over.
+    """
     source, path = divert.source, _path(divert.target, detours)
     if (other := detours.get(source)) is not None:
         why = f"nothing reaches it: divert {other.name} takes what is sent to {source}"
         divert.note(Verdict.NONE, why, imported)
-        return
+        return ""
     if not path:
         divert.note(Verdict.NONE, _CIRCLE, imported)
-        return
+        return ""
     fields = imported.subscriptions(source).setdefault(divert.name, {})
     imported.addresses[source].pop("routing", None)
     where = f"{source}::{divert.name}"
-    why = (
-        f"{source} copies to its queue {where}, with the settings of {source}; consumers of "
-        f"{path[-1]} attach there"
-    )
+    why = f"{source} copies to its queue {where}; consumers of {path[-1]} attach there"
+    if is_pattern(source):
+        why += f"; it has the settings of {source}"
     for other in copies.get(path[-1], []):
         why += f"; divert {other.name} does not copy them on to {other.target}"
     divert.note(Verdict.CHANGED, why, imported)
     if (selector := divert.element.first("filter")) is not None:
         read_filter(divert.about, selector, fields, imported)
+    return path[-1]

@@ -70,9 +70,10 @@ class ArtemisExport:
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the messages."""
-        for _ in parse(self._path, self._handler):
-            while self._handler.done:
-                yield self._handler.done.popleft()
+        with self._path.open("rb") as file:
+            for _ in parse(self._path, file, self._handler):
+                while self._handler.done:
+                    yield self._handler.done.popleft()
         if not self._handler.is_export:
             raise CannotImport(self._path, 1, "is empty")
 
@@ -90,6 +91,7 @@ class _Handler(ContentHandler):
         self._body_chars = 0
         self._locator: Any  # the base class sets it: it knows the line
         self.addresses: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
         self.done: deque[StoredMessage] = deque()
         self.is_export = False
 
@@ -103,6 +105,10 @@ class _Handler(ContentHandler):
             raise self._refused(f"elements nest deeper than {_DEPTH} levels")
         if name == "queue-binding" and "name" in attrs and len(self.addresses) < _NAMES:
             self.addresses[attrs["name"]] = attrs.get("address", attrs["name"])
+        elif name == "binding" and "queue-name" in attrs and len(self.addresses) < _NAMES:
+            queue = attrs["queue-name"]  # as Artemis 1 wrote it, with prefixes of JMS
+            self._renamed[queue] = _without_prefix(queue)
+            self.addresses[_without_prefix(queue)] = _without_prefix(attrs.get("address", queue))
         elif name == "message":
             self._message = StoredMessage(
                 self._locator.getLineNumber(),
@@ -121,7 +127,7 @@ class _Handler(ContentHandler):
         if name == "property" and "name" in attrs:
             message.properties[attrs["name"]] = self._scalar(attrs)
         elif name == "queue" and "name" in attrs:
-            message.queues.append(attrs["name"])
+            message.queues.append(self._renamed.get(attrs["name"], attrs["name"]))
         elif name == "body":
             self._body, self._body_chars = [], 0
 
@@ -189,6 +195,10 @@ class _Handler(ContentHandler):
 
     def _refused(self, text: str) -> CannotImport:
         return CannotImport(self._path, self._locator.getLineNumber(), text)
+
+
+def _without_prefix(name: str) -> str:
+    return name.removeprefix("jms.queue.").removeprefix("jms.topic.")
 
 
 def _jms_id(user_id: str) -> str:

@@ -13,8 +13,11 @@ _FIELDS = {
 _MODES = {"'DURABLE'": "'PERSISTENT'", "'NON_DURABLE'": "'NON_PERSISTENT'"}
 """What `AMQDurable` is compared with, and what its equivalent is."""
 _PREFIX = "AMQ"
+_ANNOTATION = "m."
+"""How the name of a message annotation of AMQP begins, which no selector sees."""
 _PARTS = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|\.?\d[\w.]*|<>|<=|>=|.""", re.DOTALL
+    r"""--[^\r\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")+"|[A-Za-z_$][\w$]*|\.?\d[\w.]*|<>|<=|>=|.""",
+    re.DOTALL,
 )
 _WORDS = frozenset(("AND", "BETWEEN", "IN", "IS", "LIKE", "NOT", "NULL", "OR"))
 _COMPARISONS = frozenset(("=", "<>"))
@@ -33,7 +36,8 @@ def translated(text: str) -> str:
     Raises:
         UnknownField: it names a field that has no equivalent.
     """
-    return "".join(_translated(_enclosed(_PARTS.findall(text))))
+    parts = [" " if part.startswith(("--", "/*")) else part for part in _PARTS.findall(text)]
+    return "".join(_translated(_enclosed(parts))).strip()
 
 
 def _enclosed(parts: list[str]) -> list[str]:
@@ -77,7 +81,10 @@ def _translated(parts: list[str]) -> Iterator[str]:
     """The field that a literal is compared with: the last one, or the one behind it."""
     for place, part in enumerate(parts):
         if part[0] == '"' and len(part) > 1:
-            raise UnknownField(f"{part}, a quoted name,")  # Artemis refuses such a filter
+            compared = part[1:-1].replace('""', '"')
+            if compared.startswith(_ANNOTATION):
+                raise UnknownField(f"{part}, an annotation of AMQP,")
+            yield _named(compared) if compared.startswith(_PREFIX) else part
         elif part in _MODES:
             of = _right_operand(parts[place + 1 :]) or compared
             yield _MODES[part] if of == "AMQDurable" else part

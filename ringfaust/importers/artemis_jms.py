@@ -95,7 +95,7 @@ def read_jms(section: Element, names: JmsNames, imported: Imported) -> None:
             continue
         about += f" {given}"
         name = names.ours(each.tag, given)
-        if not imported.is_name(name, each.line, about):
+        if not imported.is_name(name, each.line, about, patterns=False):
             continue
         every = {child.tag for child in each.children}
         note_unknown(each, about, imported, children=every, attributes=("name",))

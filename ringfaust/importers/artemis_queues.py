@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ringfaust.core import limits
 from ringfaust.core.catalog import Catalog
 from ringfaust.core.selector import check_selector
 from ringfaust.core.settings import QueueSpec
@@ -82,7 +83,7 @@ def read_old_queues(section: Element, defaults: Catalog, imported: Imported) -> 
     for queue, name, address in placed:
         about = f"queue {name} of address {address}"
         if not (
-            imported.is_name(name, queue.line, about)
+            imported.is_name(name, queue.line, about, patterns=False)
             and imported.is_name(address, queue.line, about, patterns=False)
         ):
             continue
@@ -125,11 +126,12 @@ def _as_address(
     imported.note(verdict, address.line, f"address {name}", why)
     for queue in (*anycast, *subscribed):
         own = queue.attributes.get("name", "")
-        if not imported.is_name(own, queue.line, f"queue {own} of address {name}"):
+        about = f"queue {own} of address {name}"
+        if not imported.is_name(own, queue.line, about, patterns=False):
             continue
         fields = imported.subscriptions(name).setdefault(own, {})
         why = f"consumers attach {name}::{own}"
-        imported.note(Verdict.TAKEN, queue.line, f"queue {own} of address {name}", why)
+        imported.note(Verdict.TAKEN, queue.line, about, why)
         _queue_fields(own, queue, fields, default, imported)
 
 
@@ -201,6 +203,10 @@ def _queue_field(
 def read_filter(owner: str, element: Element, fields: Fields, imported: Imported) -> None:
     """Read a filter into the selector of an address' queue."""
     text = element.attributes.get("string", "") or element.text
+    if len(text) > limits.SELECTOR_CHARS:
+        why = f"longer than {limits.SELECTOR_CHARS} characters, so the queue gets every message"
+        imported.note(Verdict.NONE, element.line, f"{owner}, filter = {text[:100]}…", why)
+        return
     about = f"{owner}, filter = {text}"
     if not text:
         imported.note(Verdict.TAKEN, element.line, about, "the queue gets every message")

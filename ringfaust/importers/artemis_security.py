@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ringfaust.importers.artemis_values import (
@@ -32,18 +32,15 @@ class _Senders:
     by_pattern: dict[str, set[str]] = field(default_factory=dict)
     by_beginning: dict[str, set[str]] = field(default_factory=dict)
     """Of matches that are not read here: the roles of all that begin with the same text."""
+    managers: list[str] = field(default_factory=list)
+    """The matches that decide who manages the broker: those of its management address."""
     decided: dict[str, list[str]] = field(default_factory=dict)
     """By queue, what was found to decide about it."""
 
     def deciding(self, queue: str) -> list[str]:
         """Return the matches of a queue that no other of its matches is narrower than."""
         if queue not in self.decided:
-            matching = [match for match in self.by_pattern if covers(match, queue)]
-            self.decided[queue] = [
-                match
-                for match in matching
-                if not any(each != match and covers(match, each) for each in matching)
-            ]
+            self.decided[queue] = _narrowest(self.by_pattern, queue)
         return self.decided[queue]
 
     def may_differ(self, pattern: str, queue: str, role: str) -> bool:
@@ -54,12 +51,24 @@ class _Senders:
         )
 
 
+def _narrowest(matches: Iterable[str], name: str) -> list[str]:
+    matching = [match for match in matches if covers(match, name)]
+    return [
+        match
+        for match in matching
+        if not any(each != match and covers(match, each) for each in matching)
+    ]
+
+
 def read_security(core: Element, wildcards: Wildcards, imported: Imported) -> None:
     """Read `security-settings`."""
     sections = list(core.all("security-settings"))
-    senders = _Senders()
     tags = "security-setting", INCLUDE
-    for element in (each for section in sections for each in section.all(*tags)):
+    given = [each for section in sections for each in section.all(*tags)]
+    patterns = [_pattern(each.attributes.get("match", ""), wildcards) for each in given]
+    address = core.text_of("management-address") or OF_THE_BROKER[0]
+    senders = _Senders(managers=_narrowest(filter(None, patterns), address))
+    for element in given:
         match = element.attributes.get("match", "")
         if _is_unknown(element):  # it may be narrower than any match of the file
             senders.by_beginning[match.partition("${")[0]] = set()
@@ -123,6 +132,11 @@ def _read(element: Element, senders: _Senders, wildcards: Wildcards, imported: I
         note_unknown(permission, f"{about}, {kind}", imported, attributes=("type", "roles"))
         for role in _roles(permission):
             topics = list(_topics(pattern, role, senders, imported)) if pattern else []
+            if kind == "manage" and pattern not in senders.managers:
+                why = "no right, as in Artemis: another match is that of its management address"
+                said = f"{about}, {kind} for role {role}"
+                imported.note(Verdict.TAKEN, permission.line, said, why)
+                continue
             _permit(permission, match, topics, kind=kind, role=role, imported=imported)
         if not _roles(permission):
             why = "nobody may, as with Kafka's ACLs"
@@ -171,6 +185,9 @@ def _permit(
             imported.allow(role, topic, "Write")
         why = f"User:{role} may write to {', '.join(topics)}; ACLs name users, not roles"
         imported.note(Verdict.CHANGED, line, about, why)
+    elif kind == "consume" and match.startswith(OF_THE_BROKER):
+        why = "an address of the broker itself; here the right to receive is one for all queues"
+        imported.note(Verdict.NONE, line, about, why)
     elif kind == "consume":
         imported.allow_receiving(role)
         why = f"User:{role} may attach and receive, from all queues; ACLs name users, not roles"

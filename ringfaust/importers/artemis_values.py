@@ -10,7 +10,7 @@ from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.imported import CannotImport, Imported, Verdict
 from ringfaust.importers.xml_file import Element
 
-OF_THE_BROKER = ("activemq.management", "$sys", "$.artemis")
+OF_THE_BROKER = ("activemq.management", "activemq.notifications", "$sys", "$.artemis")
 """How the matches of addresses of the broker itself begin."""
 INCLUDE = "xi:include"
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*)(?::([^}]*))?\}")
@@ -111,7 +111,7 @@ def placeholder(text: str) -> str | None:
 
 
 def _filled(text: str) -> str:
-    return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2], text)
+    return _PLACEHOLDER.sub(lambda found: found[0] if found[2] is None else found[2].strip(), text)
 
 
 def note_unknown(

@@ -43,14 +43,17 @@ class CannotImport(RingfaustError):
         """What was found until then."""
 
 
-def refuse_large(path: Path) -> None:
-    """Refuse a file that is larger than a configuration can be.
+def read_file(path: Path) -> bytes:
+    """Read a file, which may be a pipe.
 
     Raises:
-        CannotImport: it is.
+        CannotImport: it is larger than a configuration can be.
     """
-    if path.stat().st_size > _FILE_BYTES:
+    with path.open("rb") as file:
+        found = file.read(_FILE_BYTES + 1)
+    if len(found) > _FILE_BYTES:
         raise CannotImport(path, 0, f"is larger than {_FILE_BYTES >> 20} MiB")
+    return found
 
 
 class Verdict(StrEnum):
@@ -161,12 +164,13 @@ class Imported:
 
         `named`: also what is not imported.
         """
-        subscribed = {name for each in self.addresses for name in self._members(each)}
+        subscribed = {name for each in self.addresses for name in self.members(each)}
         for name in sorted({*named} & {*self.queues, *self.addresses, *subscribed}):
             why = "a queue like any other: dead messages go to the topic ringfaust.dead instead"
             self.note(Verdict.CHANGED, 0, f"dead letters and expired messages to {name}", why)
 
-    def _members(self, address: str) -> dict[str, Fields]:
+    def members(self, address: str) -> dict[str, Fields]:
+        """Return the declared queues of an address."""
         return cast("dict[str, Fields]", self.addresses[address].get("subscriptions", {}))
 
     def subscriptions(self, address: str) -> dict[str, Fields]:
@@ -182,7 +186,7 @@ class Imported:
     def admit_consumers(self) -> None:
         """Let the queues of each address have several consumers, as other brokers do (R70)."""
         for name, address in self.addresses.items():
-            for fields in self._members(name).values() if "routing" not in address else ():
+            for fields in self.members(name).values() if "routing" not in address else ():
                 if fields.get("max_active_consumers", -1) == -1:
                     fields["shared"] = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringfaust.importers.imported import CannotImport, Imported, refuse_large
+from ringfaust.importers.imported import CannotImport, Imported, read_file
 from ringfaust.importers.openmq_files import is_script, properties
 from ringfaust.importers.openmq_imqcmd import Script
 from ringfaust.importers.openmq_properties import Properties, Property
@@ -17,26 +17,25 @@ def import_openmq(path: Path) -> Imported:
     Raises:
         CannotImport: the file is too large, not text, or a value is not what it should be.
     """
-    refuse_large(path)
-    content = path.read_bytes()
-    text = content.decode("latin-1")  # as Java reads properties
+    given = read_file(path)
+    text = given.decode("latin-1")  # as Java reads properties
     if "\0" in text:
         raise CannotImport(path, 1 + text[: text.index("\0")].count("\n"), "is not text")
     imported = Imported(path)
     with imported.kept_when_refused():
         if is_script(text):
-            _read_script(path, _script_text(content), imported)
+            _read_script(path, _script_text(given), imported)
         else:
             _read_properties(path, text, imported)
         imported.add_routes()
     return imported
 
 
-def _script_text(content: bytes) -> str:
+def _script_text(given: bytes) -> str:
     try:
-        return content.decode("utf-8")
+        return given.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return content.decode("latin-1")
+        return given.decode("latin-1")
 
 
 def _read_script(path: Path, text: str, imported: Imported) -> None:

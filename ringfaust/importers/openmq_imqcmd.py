@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.openmq_files import IMQCMD
-from ringfaust.importers.openmq_properties import Properties, Property
+from ringfaust.importers.openmq_properties import Properties, Property, shown
 from ringfaust.importers.openmq_settings import DEAD, read_setting
 from ringfaust.importers.openmq_shell import is_heredoc
 
@@ -131,7 +131,8 @@ class Script:
         for each in command.options:
             if _REPLACED.search(each):
                 why = "the shell would replace a part of it: write it out"
-                self._imported.note(Verdict.NONE, command.line, f"{about}, {each[:100]}", why)
+                said = f"{about}, {shown(*_parts(each))}"
+                self._imported.note(Verdict.NONE, command.line, said, why)
             else:
                 self.properties.read(next(self._properties))
         if not command.options:
@@ -186,7 +187,10 @@ class Script:
             why = f"line {last.line} sets it again, and counts alone"
             self._imported.note(Verdict.NONE, command.line, said, why)
         else:
-            read_setting(self._imported, command.line, said, (key, value), fields)
+            read_setting(
+                self._imported, command.line, said, (key, value), fields,
+                is_topic=command.kind == "t",
+            )  # fmt: skip
 
     def _end_of(self, command: _Command) -> _Command | None:
         """The command that destroys what this one creates or updates."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from ringfaust.core.settings import QueueSpec
 from ringfaust.importers.imported import Fields, Imported, Verdict
 from ringfaust.importers.openmq_settings import (
     BEHAVIOURS,
@@ -20,6 +21,7 @@ from ringfaust.importers.openmq_settings import (
 
 _MESSAGE_BYTES = ("imq.message.max_size", "imq.autocreate.destination.maxBytesPerMsg")
 """Limits of the broker and of a destination: a message has to keep both."""
+_DEFAULTS = QueueSpec()
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
 
 
@@ -29,6 +31,13 @@ class Property(NamedTuple):
     line: int
     name: str
     value: str
+
+
+def shown(name: str, value: str) -> str:
+    """Return a property for its line, without what follows a password: in its name, or an URL."""
+    if "password" in f"{name}{value}".lower():
+        return re.split(r"[^\w.-]", name)[0][:100]
+    return f"{name[:100]} = {value[:100]}"
 
 
 class Properties:
@@ -49,8 +58,9 @@ class Properties:
             self._imported.addresses["#"] = {}
         limits = [parsed(value) for name, value in given.items() if name in _MESSAGE_BYTES]
         self._most_bytes = min(
-            (each for each in limits if each is not None and each >= 0), default=None
+            (each for each in limits if each is not None and each > 0), default=-1
         )
+        self._most_of_the_broker = parsed(given.get(_MESSAGE_BYTES[0], "-1")) or -1
 
     def read(self, given: Property) -> None:
         """Read a property.
@@ -59,9 +69,7 @@ class Properties:
             CannotImport: its value is not what it should be.
         """
         line, name, value = given
-        about = f"{name[:100]} = {value[:100]}"
-        if "password" in name.lower():  # it may stand in the name, too: imq.password{…}
-            about = re.split(r"[^\w.-]", name)[0][:100]
+        about = shown(name, value)
         found = _AUTO.fullmatch(name)
         if (last := self._last[name]) is not given:
             why = f"line {last.line} sets it again, and counts alone"
@@ -69,9 +77,10 @@ class Properties:
             return
         if found and found[2] is None and found[1] != "destination":
             self._note_creation(line, about, found[1])
-        elif name in _MESSAGE_BYTES and number_of(
-            self._imported, line, "maxBytesPerMsg", value
-        ) != (self._most_bytes if self._most_bytes is not None else -1):
+        elif (
+            name in _MESSAGE_BYTES
+            and number_of(self._imported, line, "maxBytesPerMsg", value) != self._most_bytes
+        ):
             why = (
                 f"max_message_bytes: {self._most_bytes}; the smaller of two limits holds, as there"
             )
@@ -128,7 +137,25 @@ class Properties:
             fields["when_full"] = BEHAVIOURS[DEFAULT_BEHAVIOUR]
             why = f"when_full: reject_newest; Open MQ's default is {DEFAULT_BEHAVIOUR}"
             imported.note(Verdict.TAKEN, 0, f"destination {name} without limitBehavior", why)
+        for name, fields in named[:-1]:
+            self._keep_own(name, fields)
         if self._auto:
             imported.settings["#"] = self._auto
         if self._auto and self._creates["queue"]:
             imported.queues.setdefault("#", {})
+
+    def _keep_own(self, name: str, fields: Fields) -> None:
+        """Give a destination that the file creates what `#` would change.
+
+        What is for destinations that Open MQ creates by itself is not for this one.
+        """
+        own = {key: fields.get(key, getattr(_DEFAULTS, key)) for key in self._auto}
+        if (most := self._most_of_the_broker) > 0:
+            least = cast("int", own["max_message_bytes"])
+            own["max_message_bytes"] = min(most, least) if least > 0 else most
+        own = {key: each for key, each in own.items() if each != fields.get(key, self._auto[key])}
+        if own:
+            fields |= own
+            said = ", ".join(f"{key}: {value}" for key, value in own.items())
+            why = f"{said}; the limits of imq.autocreate are for other destinations, as there"
+            self._imported.note(Verdict.TAKEN, 0, f"destination {name}", why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict
+from ringfaust.importers.imported import BACKUPS, CannotImport, Fields, Imported, Verdict
 
 BEHAVIOURS = {
     "REMOVE_OLDEST": "drop_oldest",
@@ -19,6 +19,8 @@ LIMITS = {
     "maxNumActiveConsumers": "max_active_consumers",
     "maxNumBackupConsumers": "max_backup_consumers",
 }
+_UNLIMITED_AT_0 = ("maxNumMsgs", "maxTotalMsgBytes", "maxBytesPerMsg")
+"""Of which 0 is no limit (Destination.java, `setCapacity`)."""
 FILLS = ("max_messages", "max_bytes")
 """Limits at which a behaviour counts."""
 DEFAULT_BEHAVIOUR = "REJECT_NEWEST"
@@ -39,9 +41,12 @@ DEAD = "dead messages of all queues go to the topic ringfaust.dead, whole"
 
 
 def read_setting(
-    imported: Imported, line: int, about: str, given: tuple[str, str], fields: Fields
-) -> None:
+    imported: Imported, line: int, about: str, given: tuple[str, str], fields: Fields, *,
+    is_topic: bool = False,
+) -> None:  # fmt: skip
     """Read a setting, which is given by its name and value, into the fields of a queue.
+
+    `is_topic`: the fields are those of each subscription of a topic.
 
     Raises:
         CannotImport: the value is not what it should be.
@@ -57,13 +62,25 @@ def read_setting(
         fields["when_full"] = when_full
         imported.note(Verdict.TAKEN, line, about, f"when_full: {when_full}")
     elif key in LIMITS:
-        imported.set(fields, LIMITS[key], number_of(imported, line, key, value), line, about)
+        number = number_of(imported, line, key, value)
+        if key == "maxNumBackupConsumers" and number < 0:
+            more = ": Open MQ admits any number"
+            imported.set(
+                fields, LIMITS[key], BACKUPS, line, about, verdict=Verdict.CHANGED, more=more
+            )
+        elif is_topic and LIMITS[key] in FILLS and number != -1:
+            more = ", for each subscription, not for the topic"
+            imported.set(
+                fields, LIMITS[key], number, line, about, verdict=Verdict.CHANGED, more=more
+            )
+        else:
+            imported.set(fields, LIMITS[key], number, line, about)
     else:
         imported.note_other(_OTHERS, key, value, line, about)
 
 
 def number_of(imported: Imported, line: int, key: str, value: str) -> int:
-    """Return a number of bytes or messages.
+    """Return a number of bytes, messages or consumers; -1: no limit.
 
     Raises:
         CannotImport: it is none.
@@ -74,6 +91,8 @@ def number_of(imported: Imported, line: int, key: str, value: str) -> int:
             imported.source, line,
             f"{key} = {value[:60]!r} is not a number, such as 1000 or 10m",
         )  # fmt: skip
+    if number < -1 or (number == 0 and key in _UNLIMITED_AT_0):
+        return -1
     return number
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from ringfaust.core.address import SEPARATOR
-from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, refuse_large
+from ringfaust.importers.imported import CannotImport, Fields, Imported, Verdict, read_file
 from ringfaust.importers.rabbitmq_exchanges import Exchanges
 from ringfaust.importers.rabbitmq_names import SHOWN, Definitions, Names, name_of, vhost_of
 from ringfaust.importers.rabbitmq_permissions import read_permissions
@@ -66,8 +66,9 @@ def import_rabbitmq(path: Path) -> Imported:
 def _import(definitions: Definitions, imported: Imported) -> None:
     set_types(definitions.entries("queues"), definitions.entries("vhosts"))
     policies = Policies(
-        definitions.entries("policies"), definitions.entries("parameters"), definitions.path
-    )
+        definitions.entries("policies"), definitions.entries("parameters"), definitions.path,
+        definitions.version,
+    )  # fmt: skip
     names = Names(definitions)
     _note_others(definitions, imported)
     queues = _Queues(definitions, names, policies, imported)
@@ -86,9 +87,8 @@ def _import(definitions: Definitions, imported: Imported) -> None:
 
 
 def _read(path: Path) -> Definitions:
-    refuse_large(path)
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_file(path))
         json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise CannotImport(path, error.lineno, f"not JSON: {error.msg}") from None

@@ -44,6 +44,7 @@ _NOT_APPLICABLE = {
 
 From `unsupported_policies` in rabbit_{classic,quorum,stream}_queue: what RabbitMQ 3.12 to 4 share.
 """
+_LOCATES_CLASSIC_QUEUES_SINCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,16 @@ class Policies:
 
     def __init__(
         self, policies: Sequence[Mapping[str, Any]], operators: Sequence[Mapping[str, Any]],
-        path: Path,
+        path: Path, version: int,
     ) -> None:  # fmt: skip
         """Read them.
 
-        `operators`: entries of `parameters`, of which those with the component `operator_policy`
-        count.
+        Args:
+            policies: of the file.
+            operators: entries of `parameters`, of which those with the component `operator_policy`
+                count.
+            path: of the file.
+            version: of RabbitMQ.
 
         Raises:
             CannotImport: the definition of one is not an object.
@@ -130,6 +135,9 @@ class Policies:
             for each in operators
             if each.get("component") == "operator_policy"
         ]
+        self._lacks = dict(_NOT_APPLICABLE)
+        if version < _LOCATES_CLASSIC_QUEUES_SINCE:
+            self._lacks["classic"] |= {"queue-leader-locator"}
         self._used: set[int] = set()
         """By id: what a queue has, or might have."""
         self._equals: set[int] = set()
@@ -145,7 +153,7 @@ class Policies:
                 if each.kind == source
                 and each.vhost == vhost
                 and each.applies_to in ("all", "queues", _APPLIES_TO.get(kind))
-                and not each.definition.keys() & _NOT_APPLICABLE.get(kind, frozenset())
+                and not each.definition.keys() & self._lacks.get(kind, frozenset())
                 and each.matches
                 and each.matches.search(name.encode())
             ]

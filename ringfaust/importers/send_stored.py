@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -57,10 +57,10 @@ class Transfer:
     """What an import has done. A message counts once for each queue that has it."""
 
     before: int = 0
-    """Written by an earlier run, or left out then."""
+    """Written by an earlier run."""
     written: int = 0
     oversized: int = 0
-    """Larger than `max_record_bytes`, and left out by this run."""
+    """Larger than `max_record_bytes`, and left out, by this run or an earlier one."""
 
 
 async def import_messages(path: Path, worker: WorkerConfig, queues: QueuesConfig) -> Transfer:
@@ -87,9 +87,10 @@ async def import_messages(path: Path, worker: WorkerConfig, queues: QueuesConfig
     )
     try:
         await writer.start()
-        position = progress.before = await _done(client, group, done)
-        left = islice(records, progress.before, None)
-        while part := await asyncio.to_thread(_part, left):
+        position = await _done(client, group, done)
+        progress.oversized = await asyncio.to_thread(_left_out, islice(records, position))
+        progress.before = position - progress.oversized
+        while part := await asyncio.to_thread(_part, records):
             position += len(part)
             kept = [each for each in part if each is not None]
             offsets = {done: OffsetAndMetadata(position, "")}
@@ -131,6 +132,10 @@ def _records(
             record = places.record(message, queue, export.addresses.get(queue, queue))
             is_large = message.is_oversized or size_bytes(record) > worker.max_record_bytes
             yield None if is_large else record
+
+
+def _left_out(records: Iterable[OutgoingRecord | None]) -> int:
+    return sum(record is None for record in records)
 
 
 def _part(records: Iterator[OutgoingRecord | None]) -> list[OutgoingRecord | None]:

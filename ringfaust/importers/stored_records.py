@@ -120,4 +120,6 @@ def _is_plain(value: Scalar) -> bool:
 
 
 def _bytes(value: Scalar) -> bytes:
+    if isinstance(value, bool):  # as Java writes it
+        return b"true" if value else b"false"
     return value if isinstance(value, bytes) else str(value).encode()

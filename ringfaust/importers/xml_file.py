@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
@@ -14,7 +15,7 @@ from xml.sax.xmlreader import AttributesImpl
 from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import create_parser
 
-from ringfaust.importers.imported import CannotImport, refuse_large
+from ringfaust.importers.imported import CannotImport, read_file
 
 DEPTH = 50
 """How deeply elements may nest. A broker.xml has about ten levels."""
@@ -53,17 +54,16 @@ def read_xml(path: Path) -> Element:
     Raises:
         CannotImport: it is too large, nests too deeply, or is not XML; it names the line.
     """
-    refuse_large(path)
     builder = _Builder(path)
-    for _ in parse(path, builder):
+    for _ in parse(path, BytesIO(read_file(path)), builder):
         pass
     if builder.root is None:
         raise CannotImport(path, 1, "not XML: no element found")
     return builder.root
 
 
-def parse(path: Path, handler: ContentHandler) -> Iterator[None]:
-    """Pass a file to a handler, a piece at each step. Every error names its line.
+def parse(path: Path, file: BinaryIO, handler: ContentHandler) -> Iterator[None]:
+    """Pass an open file to a handler, a piece at each step. Every error names its line.
 
     Raises:
         CannotImport: it is not XML, ends too early, or has a DTD or an entity.
@@ -72,10 +72,9 @@ def parse(path: Path, handler: ContentHandler) -> Iterator[None]:
     parser.setContentHandler(handler)
     handler.setDocumentLocator(parser)
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                parser.feed(chunk)
-                yield
+        while chunk := file.read(_CHUNK):
+            parser.feed(chunk)
+            yield
         parser.close()
     except SAXParseException as error:
         line = error.getLineNumber() or 1
@@ -90,8 +89,8 @@ def parse(path: Path, handler: ContentHandler) -> Iterator[None]:
 
 
 def local(name: str) -> str:
-    """Return a name without its namespace prefix; of XInclude the prefix stays."""
-    return name if name.startswith("xi:") else name.rpartition(":")[2]
+    """Return a name without its namespace prefix; that of XInclude is `xi:`."""
+    return "xi:include" if name.endswith(":include") else name.rpartition(":")[2]
 
 
 class _Builder(ContentHandler):

@@ -8,6 +8,7 @@ import pytest
 
 from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import Imported, Verdict
+from tests.importers.files import artemis
 
 AUTO = "<address-settings><address-setting match='#'/></address-settings>"
 
@@ -69,6 +70,34 @@ def test_a_right_that_reaches_no_topic_has_a_line(tmp_path: Path) -> None:
     found = imported(tmp_path, ("a.#", "r"), ("a.b", "s"), names="a.b")
     (line,) = [each for each in found.findings if "a.#, send for role r" in each.setting]
     assert line.verdict is Verdict.NONE and "by hand" in line.text
+
+
+@pytest.mark.parametrize("match", ["activemq.management.#", "activemq.notifications", "$sys.#"])
+def test_who_consumes_from_the_broker_itself_gets_no_right_to_all_queues(
+    match: str, tmp_path: Path
+) -> None:
+    permission = "<permission type='consume' roles='monitor'/>"
+    setting = f"<security-setting match='{match}'>{permission}</security-setting>"
+    found = artemis(tmp_path, f"<security-settings>{setting}</security-settings>")
+    assert not found.acls and [each.verdict for each in found.findings] == [Verdict.NONE]
+
+
+@pytest.mark.parametrize(("matches", "managers"), [
+    ("#", "#"), ("orders.#", ""), ("# activemq.management.#", "activemq.management.#"),
+    ("# ops.#", "#"), ("# ops.# <management-address>ops.all</management-address>", "ops.#"),
+])  # fmt: skip
+def test_who_manages_is_decided_at_the_management_address(
+    matches: str, managers: str, tmp_path: Path
+) -> None:
+    *given, other = [*matches.split(), ""] if "<" not in matches else matches.split()
+    settings = "".join(
+        f"<security-setting match='{match}'><permission type='manage' roles='r{number}'/>"
+        "</security-setting>"
+        for number, match in enumerate(given)
+    )
+    found = artemis(tmp_path, f"<security-settings>{settings}</security-settings>{other}")
+    users = {acl.partition("User:")[2].split()[0] for acl in found.acls}
+    assert users == ({f"r{given.index(managers)}"} if managers else set())
 
 
 SLASHES = "<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
 import zlib
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.importers import send_stored
 from ringfaust.importers.artemis_export import ArtemisExport, StoredMessage
 from ringfaust.importers.imported import CannotImport
 from ringfaust.importers.send_stored import _records
@@ -128,11 +131,46 @@ def test_a_text_is_measured_by_what_its_record_takes(tmp_path: Path) -> None:
     assert [each and len(each.value or b"") for each in records] == [5, 5, 40_000, 2]
 
 
+def test_an_import_that_goes_on_names_what_an_earlier_run_has_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = changed(tmp_path, ("aGVsbG8=", "aGVs" * 40_000))
+    writer = AsyncMock()
+    monkeypatch.setattr(send_stored, "TransactionalWriter", lambda *_, **__: writer)
+    monkeypatch.setattr(send_stored, "_done", AsyncMock(return_value=3))
+    worker = WorkerConfig(max_record_bytes=1_000)
+    progress = asyncio.run(send_stored.import_messages(path, worker, QUEUES))
+    assert progress == send_stored.Transfer(before=1, written=1, oversized=2)
+
+
+def test_an_export_of_artemis_1_has_prefixes(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path, ('queue-binding address="orders"', 'binding address="jms.queue.orders"'),
+        ('queue-binding address="prices"', 'binding address="jms.topic.prices"'),
+        ('name="orders" id="11"', 'queue-name="jms.queue.orders" id="11"'),
+        ('name="audit" id', 'queue-name="audit" id'),
+        ('<queue name="orders"/>', '<queue name="jms.queue.orders"/>'),
+    )  # fmt: skip
+    records = [each and (each.topic, dict(each.headers).get("ringfaust-queue"))
+               for each in _records(path, WorkerConfig(), QUEUES)]  # fmt: skip
+    assert records == [
+        ("orders", None), ("messages", b"prices::audit"), ("orders", None), ("orders", None),
+    ]  # fmt: skip
+
+
 def test_the_rings_of_retroactive_addresses_are_left_out(tmp_path: Path) -> None:
     path = changed(tmp_path, ('name="audit"', 'name="$.artemis.internal.prices.queue.x.retro"'))
     assert [each and each.topic for each in _records(path, WorkerConfig(), QUEUES)] == [
         "orders"
     ] * 3
+
+
+def test_many_properties_are_headers_as_java_writes_them(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("red &amp; &lt;blue&gt;", "x" * 40_000))
+    first = next(iter(_records(path, WorkerConfig(), QUEUES)))
+    headers = dict(first.headers) if first else {}
+    assert "ringfaust-properties" not in headers
+    assert (headers["even"], headers["number"], headers["half"]) == (b"false", b"1", b"0.5")
 
 
 def test_a_queue_is_looked_up_once() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ringfaust.config import load_queues
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
+from ringfaust.importers.write import write
 from tests.importers import definitions
 from tests.importers.definitions import queue
 from tests.importers.files import artemis
@@ -36,6 +38,7 @@ def filtered(folder: Path, text: str) -> tuple[str, Verdict]:
     "<security-setting match='${m}'><permission type='send' roles='boss'/></security-setting>",
     "<security-setting match='se${m}'><permission type='send' roles='boss'/></security-setting>",
     "<xi:include href='more.xml'/>",
+    "<inc:include href='more.xml'/>",
 ])  # fmt: skip
 def test_a_match_that_is_not_known_may_deny(security: str, tmp_path: Path) -> None:
     text = f"<security-settings>{ALL}{security}</security-settings>"
@@ -72,14 +75,19 @@ def test_a_name_that_would_be_a_pattern_or_a_template_is_refused(name: str, tmp_
 @pytest.mark.parametrize(("text", "selector"), [
     ("AMQPriority = 5", "JMSPriority = 5"),
     ("'DURABLE' = (AMQDurable)", "'PERSISTENT' = (JMSDeliveryMode)"),
+    ("&quot;AMQPriority&quot; = 5", "JMSPriority = 5"),
+    ("&quot;a-b&quot; = 'x'", "\"a-b\" = 'x'"),  # since Artemis 2.13
+    ("a = 1 -- not 2", "a = 1"),
+    ("a = 1 /* not 2 */ OR b = '--'", "a = 1   OR b = '--'"),
 ])  # fmt: skip
 def test_filters_become_selectors(text: str, selector: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text)[0] == selector
 
 
-@pytest.mark.parametrize("text", ["&quot;AMQPriority&quot; = 5", "AMQDurable LIKE 'DUR%'",
-                                  "&quot;a-b&quot; = 'x'",
-                                  "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'"])  # fmt: skip
+@pytest.mark.parametrize("text", ["&quot;AMQSize&quot; = 5", "AMQDurable LIKE 'DUR%'",
+                                  "&quot;m.x-opt&quot; = 'x'",
+                                  "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'",
+                                  "/*" * 500_000])  # fmt: skip
 def test_filters_without_a_selector(text: str, tmp_path: Path) -> None:
     assert filtered(tmp_path, text) == ("", Verdict.NONE)
 
@@ -201,6 +209,15 @@ def test_a_new_name_is_what_the_most_specific_match_says_or_a_line(tmp_path: Pat
                "is an address" in each.text for each in found.findings)  # fmt: skip
 
 
+def test_what_is_declared_is_not_created(tmp_path: Path) -> None:
+    multicast = "default-address-routing-type=MULTICAST"
+    found = matches(tmp_path, address("q", "q"), H=multicast, q="max-delivery-attempts=3")
+    assert list(found.queues) == ["q"] and not found.addresses
+    assert [each.setting for each in found.findings if "would hide" in each.text] == [
+        "address-setting #, default-address-routing-type"
+    ]
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_most_specific_match_decides_what_an_address_keeps(
     turned: bool, tmp_path: Path
@@ -233,9 +250,13 @@ def test_matches_that_artemis_puts_in_another_order_have_a_line(
         assert each.verdict is Verdict.NONE and "max_attempts = " in each.setting
 
 
-def test_no_delay_and_small_factors_are_read_as_in_artemis(tmp_path: Path) -> None:
+def test_values_are_read_as_artemis_reads_them(tmp_path: Path) -> None:
     found = matches(tmp_path, a="max-redelivery-delay=-1 redelivery-collision-avoidance-factor=.5")
     assert found.settings["a"] == {"redelivery_delay_max_ms": 0, "redelivery_jitter": 0.5}
+    tries = "<max-delivery-attempts>${ tries : 4 }</max-delivery-attempts>"
+    setting = f"<address-setting match='a'>{tries}</address-setting>"
+    found = artemis(tmp_path, f"<address-settings>{setting}</address-settings>")
+    assert found.settings["a"] == {"max_attempts": 4}
 
 
 EXCLUSIVE = {"max_active_consumers": 1, "max_backup_consumers": 100}
@@ -284,9 +305,47 @@ def test_any_number_of_consumers_shares_a_queue_of_an_address(tmp_path: Path) ->
     assert [each.get("shared") for each in members] == [True] * 4
 
 
+@pytest.mark.parametrize(("target", "fields"), [
+    ("b", {"ring_size": 5, "max_attempts": 3}), ("new", {"ring_size": 7, "max_attempts": 10}),
+    ("other", {"ring_size": -1, "max_attempts": 10}),
+])  # fmt: skip
+def test_a_copy_has_the_settings_of_where_artemis_puts_it(
+    target: str, fields: dict[str, int], tmp_path: Path
+) -> None:
+    """It had those of its source, whose ring dropped what the target would have kept."""
+    queues = address("a", "a", attributes="ring-size='2'") + address(
+        "b", "b", attributes="ring-size='5'"
+    )
+    divert = (
+        f"<diverts><divert name='d'><address>a</address><forwarding-address>{target}"
+        "</forwarding-address><filter string='x = 1'/></divert></diverts>"
+    )
+    found = matches(
+        tmp_path, queues.replace("</addresses><addresses>", "") + divert,
+        a="default-ring-size=4 max-delivery-attempts=6", b="max-delivery-attempts=3",
+        new="default-ring-size=7",
+    )  # fmt: skip
+    write(found, tmp_path / "to")
+    spec = load_queues(tmp_path / "to" / "queues.yaml").catalog().spec("a::d", {})
+    assert (spec.selector, spec.shared) == ("x = 1", True)
+    assert {name: getattr(spec, name) for name in fields} == fields
+
+
 def test_a_queue_of_an_address_ignores_the_ring_size_of_its_address(tmp_path: Path) -> None:
     found = matches(tmp_path, address("a.b", "s", "multicast"), a_H="default-ring-size=9")
     assert found.addresses["a.b"]["subscriptions"]["s"]["ring_size"] == -1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("inner", [
+    address("a", "x.#", "multicast"),
+    "<queues><queue name='x.#'><address>a</address></queue></queues>",
+    "<diverts><divert name='x.#'><address>a</address><forwarding-address>f</forwarding-address>"
+    "</divert></diverts>",
+])  # fmt: skip
+def test_a_name_that_is_a_pattern_does_not_refuse_the_file(inner: str, tmp_path: Path) -> None:
+    found = artemis(tmp_path, inner)
+    write(found, tmp_path / "to")
+    assert [each.verdict for each in found.findings if "x.#" in each.setting] == [Verdict.NONE]
 
 
 @pytest.mark.parametrize("kind", ["anycast", "multicast"])
@@ -302,3 +361,15 @@ def test_wildcard_routing_has_no_equivalent(tmp_path: Path) -> None:
         text = f"<routing-enabled>{value}</routing-enabled>"
         found = artemis(tmp_path, f"<wildcard-addresses>{text}</wildcard-addresses>")
         assert verdict_of(found, "wildcard-addresses, routing-enabled")[0] is verdict
+
+
+@pytest.mark.parametrize(("settings", "attributes", "is_said"), [
+    ({}, "ring-size='3'", True), ({"a_H": "default-ring-size=3"}, "", True),
+    ({}, "", False), ({}, "ring-size='0'", False), ({"a": "default-ring-size=-1"}, "", False),
+])  # fmt: skip
+def test_what_leaves_a_full_ring_is_said(
+    settings: dict[str, str], attributes: str, is_said: bool, tmp_path: Path
+) -> None:
+    found = matches(tmp_path, address("a", "x", attributes=attributes), **settings)
+    said = [each for each in found.findings if each.setting.startswith("rings")]
+    assert [each.verdict for each in said] == [Verdict.CHANGED] * is_said

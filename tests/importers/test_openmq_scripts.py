@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +177,58 @@ def test_what_exists_is_not_created_again(tmp_path: Path) -> None:
 def test_a_text_may_have_several_lines(text: str, tmp_path: Path) -> None:
     found = of_script(f"{text}\nimqcmd create dst -n b", tmp_path)
     assert set(found.queues) == ({"a", "b"} if text.startswith("sh") else {"b"})
+
+
+@pytest.mark.parametrize(("options", "fields"), [
+    ("", {"max_messages": -1, "when_full": "drop_oldest", "max_message_bytes": 1 << 20}),
+    ("-o maxNumMsgs=3 -o maxBytesPerMsg=2m",
+     {"max_messages": 3, "when_full": "reject_newest", "max_message_bytes": 1 << 20}),
+    ("-o maxNumMsgs=0 -o maxBytesPerMsg=9",
+     {"max_messages": -1, "when_full": "drop_oldest", "max_message_bytes": 9}),
+])  # fmt: skip
+def test_what_is_for_automatic_destinations_is_for_no_other(
+    options: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    automatic = "imq.autocreate.destination"
+    found = of_script(
+        f"imqcmd update bkr -o {automatic}.maxNumMsgs=5 -o imq.message.max_size=1m\n"
+        f"imqcmd update bkr -o {automatic}.limitBehavior=REMOVE_OLDEST\n"
+        f"imqcmd update bkr -o {automatic}.maxBytesPerMsg=5k\n"
+        f"imqcmd {CREATE} {options}\n",
+        tmp_path,
+    )
+    assert found.settings["#"] == {
+        "max_messages": 5, "when_full": "drop_oldest", "max_message_bytes": 5 << 10,
+    }  # fmt: skip
+    assert {**found.settings["#"], **found.queues["a"]} == fields
+
+
+def test_a_limit_of_0_is_none_and_backups_may_be_any_number(tmp_path: Path) -> None:
+    limits = "maxNumMsgs=0 maxTotalMsgBytes=0 maxBytesPerMsg=0 maxNumBackupConsumers=-1".split()
+    found = of_script(f"imqcmd {CREATE} {' '.join(f'-o {each}' for each in limits)}\n", tmp_path)
+    assert found.queues["a"] == {
+        "max_messages": -1, "max_bytes": -1, "max_message_bytes": -1, "max_backup_consumers": 100,
+    }  # fmt: skip
+    found = of_script("imq.message.max_size=0\n", tmp_path)
+    assert found.settings["#"] == {"max_message_bytes": -1}
+
+
+def test_a_password_in_a_value_is_not_shown(tmp_path: Path) -> None:
+    url = "imq.persist.jdbc.mysql.opendburl=jdbc:mysql://db/mq?user=mq&password=sesame"
+    for text in (
+        f"{url}\n",
+        f"imqcmd update bkr -o '{url}'\n",
+        f"imqcmd update bkr -o '{url}$x'\n",
+    ):
+        found = of_script(text, tmp_path)
+        assert "sesame" not in "\n".join(map(str, found.findings))
+
+
+def test_a_limit_of_a_topic_is_one_of_each_subscription(tmp_path: Path) -> None:
+    found = of_script(
+        "\ufeffimqcmd create dst -t t -n a -o maxNumMsgs=5 -o maxBytesPerMsg=5\n", tmp_path
+    )
+    assert lines(found.findings)[:3] == [
+        (1, Verdict.TAKEN), (1, Verdict.CHANGED), (1, Verdict.TAKEN),
+    ]  # fmt: skip
+    assert "for each subscription" in found.findings[1].text

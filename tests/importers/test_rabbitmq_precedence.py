@@ -89,6 +89,16 @@ def test_a_policy_with_what_the_type_of_queue_lacks_does_not_apply_at_all(
         assert found.queues["q"]["max_attempts"] == -1
 
 
+@pytest.mark.parametrize(("version", "most"), [("3.13.7", 5), ("4.0.1", 7)])
+def test_a_leader_locator_is_for_classic_queues_since_version_4(
+    version: str, most: int, tmp_path: Path
+) -> None:
+    better = policy("better", "^q$", priority=2, max_length=7, queue_leader_locator="balanced")
+    policies = [policy("worse", "^q$", max_length=5), better]
+    found = imported(tmp_path, rabbit_version=version, queues=[queue("q")], policies=policies)
+    assert found.queues["q"]["ring_size"] == most
+
+
 @pytest.mark.parametrize(("queues", "policies", "fields"), [
     # A7: a policy that lost, or belongs elsewhere, touches no queue of the file.
     ([queue("a.b")], [policy("won", ".*", priority=1, ha_mode="all"),

@@ -61,5 +61,12 @@ def test_what_was_found_is_not_lost_if_the_import_is_refused(
 def test_what_was_found_is_not_lost_if_files_exist(tmp_path: Path) -> None:
     (tmp_path / "queues.yaml").touch()
     done = run("artemis", FIXTURES / "ring-both.xml", tmp_path, "--report", "json")
-    assert done.exit_code == 2 and len(json.loads(done.stdout)) == 3
+    assert done.exit_code == 2 and len(json.loads(done.stdout)) == 4
     assert "exists already" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["artemis", "rabbitmq", "openmq"])
+def test_what_has_no_size_is_not_read_to_its_end(kind: str, tmp_path: Path) -> None:
+    """Such as a pipe: it took all memory."""
+    done = run(kind, Path("/dev/zero"), tmp_path / "to")
+    assert done.exit_code == 2 and "is larger than 10 MiB" in done.stderr
