@@ -164,6 +164,10 @@ def test_an_error_while_running_is_printed_as_one_message(module):
     [
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
         (OSError(28, "No space left on device"), "the disk: No space left on device"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"),
+            r"'\udcff' cannot be written as utf-8: use UTF-8",
+        ),
         (KafkaTimeoutError("a"), "the Kafka brokers failed: KafkaTimeoutError; try again"),
         (
             KafkaConnectionError("a"),
