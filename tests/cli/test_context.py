@@ -66,6 +66,11 @@ def test_a_context_is_added_chosen_shown_listed_and_removed(shop: Path) -> None:
     assert (listed["name"], listed["is_current"], listed["config"]) == ("shop", True, str(shop))
     assert "application        shop\nbootstrap servers  127.0.0.1:1\n" in run("context show")
     assert "bootstrap servers  test:9092\n" in run("context show test")
+    assert json.loads(run("context show --json")) == {
+        **listed,
+        "application": "shop",
+        "bootstrap_servers": _NOWHERE,
+    }
     assert run("context rm shop") == "shop: removed; no context is chosen now\n"
     assert "no context is chosen" in run("context show", 2)
 
