@@ -187,6 +187,19 @@ def test_a_bug_keeps_its_traceback(module):
     assert isinstance(run("worker").exception, ValueError)
 
 
+def test_a_restore_with_another_number_of_partitions_is_refused(monkeypatch):
+    async def is_refused(*_):
+        return None, [TopicProblem("in", "partitions", "error", "Topic in has 4 partitions.")]
+
+    async def none_runs(_): ...
+
+    monkeypatch.setattr("ringfaust.config.applied.checked_configuration", is_refused)
+    monkeypatch.setattr("ringfaust.cli.restoring._refuse_running", none_runs)
+    refused = run("restore", "--yes")
+    assert refused.exit_code == 2
+    assert refused.stderr == "ringfaust: Topic in has 4 partitions. Nothing was changed\n"
+
+
 def test_scenario_and_demo_pass_on_their_options_and_return_the_status(module):
     calls = module("ringfaust.cli.scenario", 1)
     assert run("scenario", "a.yaml", "b.yaml", "--host", "faust", "--strict", *DOWN).exit_code == 1
