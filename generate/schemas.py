@@ -78,6 +78,7 @@ OUTPUTS: dict[str, Any] = {
     "config check": CheckedConfig,
     "config show": list[ShownSetting],
     "context ls": list[ListedContext],
+    "context show": ListedContext,
     "doctor": list[Finding],
     "apply": AppliedRevision,
     "diff": Diff,

@@ -38,7 +38,7 @@ def moment_ms(text: str, now_ms: int) -> int:
         now_ms: the time now, in ms since 1970.
 
     Returns:
-        ms since 1970.
+        ms since 1970; 0 for what is before.
 
     Raises:
         ValueError: it is none of these, such as a number without a unit.
@@ -49,7 +49,8 @@ def moment_ms(text: str, now_ms: int) -> int:
         return max(now_ms - length_ms(text), 0)
     try:
         at = datetime.fromisoformat("" if text.isdecimal() else text)
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return max(int(at.timestamp() * 1000), 0)
     except (ValueError, OverflowError):
         trouble = "has no unit" if text.isdecimal() else "is not a time"
         example = "1h, yesterday or 2026-01-31T17:05"

@@ -254,9 +254,10 @@ async def _used(
     async with open_admin(worker.brokers()) as brokers:
         if (await brokers.group(worker_group(worker.application))).members:
             return await admin.configuration(), None
-        if not await brokers.existing([changelog]):
-            return {}, None
-    ends = await changelog_ends(worker.client_options(), changelog, worker.partitions)
+        there = (await brokers.existing([changelog])).get(changelog)
+    if there is None:
+        return {}, None
+    ends = await changelog_ends(worker.client_options(), changelog, there.partitions)
     job = next((end.job for end in ends if end.job), None)
     if job is None:
         return {}, None
@@ -286,9 +287,9 @@ async def _look(
     behind = {n: each.revision for n, each in used.items() if each.revision != newest.revision}
 
     def feeds(each: Configuration) -> Feeds:
-        return feeds_of(each.document, worker.partitions)
+        return feeds_of(each.document, len(used))
 
-    now = feeds_of(document, worker.partitions)
+    now = feeds_of(document, len(used))
     if job:
         needs_stop = feeds(newest) != now
     else:  # like `apply`: a route that was dropped meanwhile counts, too

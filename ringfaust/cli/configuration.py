@@ -131,7 +131,7 @@ def _compared(worker: WorkerConfig, queues: QueuesConfig) -> tuple[str, list[str
     try:
         used = asyncio.run(look())
     except (RingfaustError, KafkaError, OSError, TimeoutError) as error:
-        return f"not compared with the log: {str(error).partition(chr(10))[0]}", []
+        return f"not compared with the log: {' '.join(str(error).split())}", []
     if not used.revision:
         return "nothing was applied yet: workers use their queues.yaml", []
     found = [str(each) for each in used.differences]

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfaust.cli.operate import AsJson, Target, print_fields, print_list, say
+from ringfaust.cli.operate import AsJson, Target, print_fields, print_json, print_list, say
 from ringfaust.cli.parts import group
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context."
 
 @dataclass(frozen=True, slots=True)
 class ListedContext:
-    """A context as it is stored. What is null follows from the configuration."""
+    """A context. `ls` has what is stored: what is null there follows from the configuration."""
 
     name: str
     is_current: bool
@@ -89,7 +89,9 @@ def _target(found: ContextConfig) -> Target:
 
 @context.command("show")
 def show(
-    *, name: Annotated[str, typer.Argument(metavar="[NAME]", help="Default: the current one.")] = ""
+    *,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Default: the current one.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Show a context, and which application and brokers it leads to.
 
@@ -103,12 +105,20 @@ def show(
     name = name or str(known.current)
     found = context_of(known, name)
     worker, _ = _target(found).load()
+    shown = replace(
+        ListedContext.of(name, known.current, found),
+        application=worker.application,
+        bootstrap_servers=worker.bootstrap_servers,
+    )
+    if as_json:
+        print_json(shown)
+        return
     print_fields([
         ("context", name),
-        ("current", name == known.current),
-        ("config", found.config or "-"),
-        ("application", worker.application),
-        ("bootstrap servers", worker.bootstrap_servers),
+        ("current", shown.is_current),
+        ("config", shown.config or "-"),
+        ("application", shown.application),
+        ("bootstrap servers", shown.bootstrap_servers),
     ])  # fmt: skip
 
 

@@ -120,8 +120,9 @@ async def examine(worker: WorkerConfig, queues: QueuesConfig) -> AsyncIterator[F
 
 
 def _reason(error: Exception) -> str:
+    """Why something failed, on one line."""
     text = str(error) if isinstance(error, RingfaustError) else ""
-    return (text or f"{type(error).__name__}: {error}".rstrip(": ")).partition("\n")[0]
+    return " ".join((text or f"{type(error).__name__}: {error}".rstrip(": ")).split())
 
 
 def _remedy(error: Exception, worker: WorkerConfig) -> str:

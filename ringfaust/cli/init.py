@@ -56,7 +56,10 @@ class Given:
 
 
 def run(folder: Path, given: Given) -> int:
-    """Ask, write the configuration, check it, and offer to create the topics. Returns 0.
+    """Ask, write the configuration, check it, and offer to create the topics.
+
+    Returns:
+        1 if a topic that existed before is wrong, so that no worker can start; else 0.
 
     Raises:
         FilesExist: the folder has a configuration.
@@ -93,10 +96,12 @@ def run(folder: Path, given: Given) -> int:
             (folder / name).unlink()
         raise
     say(f"wrote and checked {folder / 'queues.yaml'} and {folder / 'worker.yaml'}")
-    if given.yes or _ask(
-        given, True, lambda: questionary.confirm("Create the missing topics now?")
+    if (
+        given.yes
+        or _ask(given, True, lambda: questionary.confirm("Create the missing topics now?"))
+        and create(worker, queues)
     ):
-        create(worker, queues)
+        return 1
     say(f"next: ringfaust worker --config {folder}")
     return 0
 

@@ -113,7 +113,7 @@ def init(
 ) -> None:
     """Write a first configuration: asks five questions, checks the files, creates the topics.
 
-    Answers given as options are not asked.
+    Answers given as options are not asked. Exit status 1 as for `topics create`.
 
     Example: ringfaust init config --topic orders --ring-size 500 --yes
     """

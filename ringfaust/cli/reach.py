@@ -79,7 +79,7 @@ async def check_worker(worker: WorkerConfig) -> None:
     sign = await lives(worker)
     if sign.lives:
         return
-    last = "none has ever given a sign of life"
+    last = "none was started, or the last one was stopped"
     if sign.time_ms:
         last = f"the last sign of life is {age_text(wall_ms() - sign.time_ms)} old"
     raise NoWorker(

@@ -11,6 +11,7 @@ from ringfaust.cli.parts import where
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import configuration_in_use
 from ringfaust.redrive.plan import CannotRedrive, RedriveContext, RedrivePlan, RedriveRequest, find
+from ringfaust.redrive.reader import dead_reader
 from ringfaust.redrive.send import send_messages
 from ringfaust.times import time_text
 
@@ -78,8 +79,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     if not any(chosen):
         text = "name the messages: give --id, --queue, --reason, --since or --selector"
         raise CannotRedrive("--id", text)
-    used = asyncio.run(configuration_in_use(worker, queues))
-    context = RedriveContext.of(worker, used.queues)
+    context = asyncio.run(_context(worker, queues, request))
     plan = asyncio.run(find(context, request))
     sent = 0
     if plan.messages and not how.dry_run:
@@ -95,6 +95,23 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
         if how.dry_run and (warning := _ring_warning(context, plan, request)):
             say(warning)
     return 1 if plan.refused else 0
+
+
+async def _context(
+    worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest
+) -> RedriveContext:
+    """The application as it is: options may name another one than that of the files.
+
+    Raises:
+        CannotRead: the topic does not exist.
+        CannotRedrive: it does not have the partition.
+    """
+    used = await configuration_in_use(worker, queues)
+    async with dead_reader(worker.client_options(), worker.topic(request.role)) as reader:
+        count = reader.partitions
+    if request.partition is not None and request.partition >= count:
+        raise CannotRedrive("--partition", f"{request.partition}: there are 0 to {count - 1}")
+    return RedriveContext.of(worker.model_copy(update={"partitions": count}), used.queues)
 
 
 def _result(

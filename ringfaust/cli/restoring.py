@@ -129,7 +129,10 @@ async def _look(
     from ringfaust.protocol.records import Role
 
     await _refuse_running(worker)
-    used, _ = await checked_configuration(worker, file)
+    used, problems = await checked_configuration(worker, file)
+    for each in problems:
+        if each.what == "partitions" and each.severity == "error":
+            raise CannotRestore(f"{each.text} Nothing was changed")
     changelog, numbers = worker.topic(Role.CHANGELOG), range(worker.partitions)
     ends, moved, _ = await moved_states(worker.client_options(), changelog, numbers)
     if not moved:

@@ -56,6 +56,9 @@ def run_worker(
     Example: ringfaust worker --config config --processes 4
     """
     if context.invoked_subcommand is not None:
+        sources = map(context.get_parameter_source, context.params)
+        if any(each and each.name == "COMMANDLINE" for each in sources):
+            context.fail(f"write options behind {context.invoked_subcommand}: here they are lost")
         return
     from ringfaust.config.contexts import find_place  # noqa: PLC0415 - slow to import
 

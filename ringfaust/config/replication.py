@@ -78,7 +78,8 @@ def no_coordinator(error: KafkaError, application: str) -> str:
     if isinstance(error, TransactionalIdAuthorizationFailed):
         return (
             "The brokers do not allow this user to run transactions, which every worker needs. "
-            "Grant write and describe on its ids: kafka-acls.sh --add --allow-principal User:NAME "
+            "Grant write and describe on its ids: kafka-acls.sh --bootstrap-server HOST:PORT --add "
+            "--allow-principal User:NAME "
             "--operation write --operation describe --resource-pattern-type prefixed "
             f"--transactional-id {application}-"
         )
@@ -94,7 +95,8 @@ def no_coordinator(error: KafkaError, application: str) -> str:
 def set_command(topic: str, setting: str, value: object) -> str:
     """Return the command that sets a setting of a topic, for its owner to run."""
     return (
-        f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+        "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topic} "
         f"--add-config {setting}={value}"
     )
 

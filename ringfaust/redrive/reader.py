@@ -69,6 +69,11 @@ class DeadReader:
         self._places = places
         self._ends: dict[TopicPartition, int] = {}
 
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+        return len(self._places)
+
     async def latest(
         self, wanted: DeadFilter, limit: int, before: Cursor | None = None
     ) -> list[DeadMessage]:

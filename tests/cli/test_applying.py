@@ -41,7 +41,8 @@ class World:
         self.too_old: list[str] = []
         self.admin: Any = self
 
-        async def changelog_ends(*_: object) -> list[Any]:
+        async def changelog_ends(_: object, topic: str, partitions: int) -> list[Any]:
+            assert (topic, partitions) == ("ringfaust.changelog", 1)  # not 4, as in worker.yaml
             return [SimpleNamespace(job=self.job)]
 
         async def check_topics(*_: object) -> list[TopicProblem]:
@@ -66,8 +67,8 @@ class World:
     async def group(self, name: str) -> Any:
         return SimpleNamespace(members=self.members)
 
-    async def existing(self, names: list[str]) -> list[str]:
-        return names
+    async def existing(self, names: list[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(partitions=1) for name in names}
 
     async def configuration(self) -> dict[int, Configuration]:
         if not self.answers:

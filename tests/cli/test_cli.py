@@ -164,6 +164,10 @@ def test_an_error_while_running_is_printed_as_one_message(module):
     [
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
         (OSError(28, "No space left on device"), "the disk: No space left on device"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"),
+            r"'\udcff' cannot be written as utf-8: use UTF-8",
+        ),
         (KafkaTimeoutError("a"), "the Kafka brokers failed: KafkaTimeoutError; try again"),
         (
             KafkaConnectionError("a"),
@@ -181,6 +185,19 @@ def test_a_failing_file_or_broker_is_printed_as_one_message(module, error, text)
 def test_a_bug_keeps_its_traceback(module):
     module("ringfaust.worker.app", ValueError("a bug"))
     assert isinstance(run("worker").exception, ValueError)
+
+
+def test_a_restore_with_another_number_of_partitions_is_refused(monkeypatch):
+    async def is_refused(*_):
+        return None, [TopicProblem("in", "partitions", "error", "Topic in has 4 partitions.")]
+
+    async def none_runs(_): ...
+
+    monkeypatch.setattr("ringfaust.config.applied.checked_configuration", is_refused)
+    monkeypatch.setattr("ringfaust.cli.restoring._refuse_running", none_runs)
+    refused = run("restore", "--yes")
+    assert refused.exit_code == 2
+    assert refused.stderr == "ringfaust: Topic in has 4 partitions. Nothing was changed\n"
 
 
 def test_scenario_and_demo_pass_on_their_options_and_return_the_status(module):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from ringfaust.cli import partition
+from ringfaust.cli import partition, redrive
 from ringfaust.cli.main import main
+from ringfaust.config import QueuesConfig
+from ringfaust.config.applied import InUse
 from ringfaust.config.contexts import contexts_file, find_place
+from ringfaust.redrive.plan import RedriveContext, RedrivePlan
 
 Run = Callable[..., Result]
 
@@ -66,6 +71,11 @@ def test_a_context_is_added_chosen_shown_listed_and_removed(shop: Path) -> None:
     assert (listed["name"], listed["is_current"], listed["config"]) == ("shop", True, str(shop))
     assert "application        shop\nbootstrap servers  127.0.0.1:1\n" in run("context show")
     assert "bootstrap servers  test:9092\n" in run("context show test")
+    assert json.loads(run("context show --json")) == {
+        **listed,
+        "application": "shop",
+        "bootstrap_servers": _NOWHERE,
+    }
     assert run("context rm shop") == "shop: removed; no context is chosen now\n"
     assert "no context is chosen" in run("context show", 2)
 
@@ -180,3 +190,29 @@ def test_the_application_itself_says_how_many_partitions_it_has(
     monkeypatch.setattr(partition, "with_status", lambda _, look: look(status))
     found = json.loads(run("partition ls --json --bootstrap-servers test:9092"))
     assert [each["partition"] for each in found] == ["0", "1"]
+
+
+def test_a_redrive_looks_at_all_partitions_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It remembers by partition what was sent again: it would send the rest twice."""
+    contexts: list[RedriveContext] = []
+
+    async def in_use(_: object, file: QueuesConfig) -> InUse:
+        return InUse(file, file)
+
+    @asynccontextmanager
+    async def reader(_: object, topic: str) -> AsyncIterator[Any]:
+        assert topic == "shop.dead"
+        yield SimpleNamespace(partitions=8)
+
+    async def find(context: RedriveContext, _: object) -> RedrivePlan:
+        contexts.append(context)
+        return RedrivePlan()
+
+    for name, fake in (
+        ("configuration_in_use", in_use), ("dead_reader", reader), ("find", find),
+    ):  # fmt: skip
+        monkeypatch.setattr(redrive, name, fake)
+    command = "dead redrive --id m --dry-run --bootstrap-servers test:9092 --application shop"
+    run(command)
+    assert [each.partitions for each in contexts] == [8]
+    assert "--partition: 8: there are 0 to 7" in run(f"{command} --partition 8", 2)

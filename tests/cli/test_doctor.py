@@ -45,6 +45,17 @@ def status(**more: Any) -> WorkerStatus:
     return WorkerStatus(**about | more)
 
 
+def test_a_file_of_security_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "worker.yaml").write_text("security: {protocol: SSL, ca_file: /gone.pem}\n")
+    (tmp_path / "queues.yaml").write_text("queues: {orders: {}}\n")
+    place = ["--config", str(tmp_path), "--json"]
+    found = json.loads(CliRunner().invoke(main, ["doctor", *place]).stdout)
+    said = "worker.yaml cannot be used: security.ca_file: /gone.pem: No such file or directory"
+    assert [each["text"] for each in found if each["check"] == "brokers"] == [said]
+    checked = json.loads(CliRunner().invoke(main, ["config", "check", *place]).stdout)
+    assert checked["log"] == f"not compared with the log: {said}"
+
+
 @pytest.mark.parametrize(
     ("workers", "expected"),
     [

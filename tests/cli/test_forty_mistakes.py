@@ -44,10 +44,10 @@ MISTAKES = (
     ("context use shpo", "there is no context 'shpo'"),
     ("context add shop", "name the application: give --config"),
     # No worker lives.
-    ("queue show orders {idle}", "lives: none has ever given a sign of life"),
+    ("queue show orders {idle}", "lives: none was started, or the last"),
     ("queue pause orders {idle}", "Nothing was sent, so nothing changes later"),
     ("receive orders {idle}", "Start a worker: ringfaust worker --config DIR"),
-    ("xid commit transfer --yes {idle}", "lives: none has ever given a sign of life"),
+    ("xid commit transfer --yes {idle}", "lives: none was started, or the last"),
     # Sends that nobody would read.
     ("send orders x {shop}", "topic orders is read by no route of queues.yaml. Routed topics: sho"),
     ("send shop-on x {shop}", "did you mean shop-in?"),

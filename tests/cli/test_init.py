@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ringfaust.cli import init
 from ringfaust.cli.main import main
 from ringfaust.config import load
 from ringfaust.config.starter import StarterAnswers, starter_files, write_starter
@@ -59,6 +60,18 @@ def test_without_brokers_nothing_is_written(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2 and "No Kafka broker answers" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_topics_that_no_worker_can_use_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def topics(_: object) -> dict[str, int]:
+        return {}
+
+    monkeypatch.setattr(init, "_topics", topics)
+    monkeypatch.setattr(init, "create", lambda *_: 1)
+    done = CliRunner().invoke(main, ["init", str(tmp_path / "new"), "--yes"])
+    assert (done.exit_code, "next: ringfaust worker" in done.stdout) == (1, False)
 
 
 def test_without_a_terminal_it_says_so(tmp_path: Path) -> None:

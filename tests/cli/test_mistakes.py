@@ -36,6 +36,7 @@ MISTAKES = {
     "context add shop": "name the application",
     "context rm shop": "there is no context 'shop'",
     "worker --config /nowhere": NO_FOLDER,
+    "worker --config /nowhere ls": "write options behind ls",
     "apply --config /nowhere": NO_FOLDER,
     "diff --config /nowhere": NO_FOLDER,
     "history --bootstrap-servers here": "'here' is not a broker's address",

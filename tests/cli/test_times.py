@@ -28,6 +28,8 @@ def test_a_length_has_a_unit(text: str, ms: int) -> None:
         ("2025-11-25T10:00+02:00", 1_764_057_600_000),
         ("2025-11-25", 1_764_028_800_000),
         ("999999d", 0),
+        ("1960-01-01", 0),
+        ("0001-01-01T00:00+14:00", 0),
     ],
 )
 def test_a_time_is_a_date_or_so_long_ago(text: str, ms: int) -> None:

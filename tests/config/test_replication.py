@@ -33,6 +33,7 @@ def test_more_copies_in_sync_than_there_are_can_never_be_had() -> None:
     ((what, text),) = found(1, needed="2")
     assert what == "min_insync"
     assert "has 1 copy of each partition, but min.insync.replicas=2" in text
+    assert "kafka-configs.sh --bootstrap-server HOST:PORT --alter" in text
     assert "--entity-name app.control --add-config min.insync.replicas=1" in text
 
 
