@@ -86,7 +86,13 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             ids.check(topics)
             if options.catalog is not None:
                 register(session, root, options.catalog)
-            monitor = LakeMonitor(worker, topics, read_to(session, root), options.metrics_port)
+            monitor = LakeMonitor(
+                worker,
+                topics,
+                read_to(session, root),
+                options.metrics_port,
+                queues if options.inputs else None,
+            )
             days = _DayClock(session, root, options.catalog)
             for part in parts:
                 pause = days.pause if part.name == silver.EVENTS_STREAM else None
