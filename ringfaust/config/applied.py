@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ringfaust import __version__
@@ -32,6 +33,8 @@ class InUse(NamedTuple):
     """The feature level (R129)."""
     newest: Configuration | None = None
     """What was applied last, as partitions keep it; None: nothing was."""
+    revisions: Sequence[Configuration] = ()
+    """What was in effect since the first was applied, and before; oldest first."""
 
     @property
     def revision(self) -> int:
@@ -99,7 +102,7 @@ def newest_of(revisions: list[Configuration], file: QueuesConfig, topic: str) ->
     document = queues.document()
     found = tuple(differences(document, file.document()))
     kept = newest._replace(document=document)
-    return InUse(queues, queues_of(oldest, topic), found, newest=kept)
+    return InUse(queues, queues_of(oldest, topic), found, newest=kept, revisions=revisions)
 
 
 def queues_of(revision: Configuration, topic: str) -> QueuesConfig:

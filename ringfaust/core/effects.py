@@ -84,6 +84,8 @@ class Lost(NamedTuple):
 
     queue: str
     message: Message
+    delivery: int = 0
+    """The delivery that ended, if a consumer held the message; else 0."""
 
 
 class Unrouted(NamedTuple):

@@ -134,3 +134,22 @@ async def commit_group_offsets(
     async with connected(consumer):
         consumer.assign(list(tps))
         await consumer.commit(tps)
+
+
+class ReadOffsets:
+    """Commits how far a group has read whenever that has changed, for tools that show lag."""
+
+    def __init__(self, client: Mapping[str, Any], group: str) -> None:
+        self._client, self.group = client, group
+        self._committed: dict[tuple[str, int], int] = {}
+
+    async def commit(self, read: Mapping[str, Mapping[str, int]]) -> None:
+        """Commit the next offset to read, by topic and partition.
+
+        Raises:
+            KafkaError: the brokers failed.
+        """
+        offsets = {(topic, int(n)): at for topic, of in read.items() for n, at in of.items()}
+        if offsets != self._committed:
+            await commit_group_offsets(self._client, self.group, offsets)
+            self._committed = offsets

@@ -140,6 +140,11 @@ def _expired(effect: e.Expired, step: int) -> str:
     )
 
 
+def _lost(effect: e.Lost, step: int) -> str:
+    delivery = f',"delivery":{effect.delivery}' if effect.delivery else ""
+    return _about("lost", effect.queue, effect.message, step) + delivery
+
+
 def _unrouted(effect: e.Unrouted, step: int) -> str:
     line = _about("unrouted", effect.queue, effect.message, step)
     return line + f',"source":{quoted(effect.message.payload.source)}'
@@ -179,7 +184,7 @@ WRITERS: Final[dict[type, Callable[[Any, int], str]]] = {
     e.Returned: _returned,
     e.Evicted: _evicted,
     e.Expired: _expired,
-    e.Lost: lambda effect, step: _about("lost", effect.queue, effect.message, step),
+    e.Lost: _lost,
     e.Unrouted: _unrouted,
     e.Pending: _plain("pending"),
     e.Decided: _plain("decided"),

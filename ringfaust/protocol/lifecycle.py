@@ -310,7 +310,8 @@ _TABLE = (
         record="dead",
     ),
     Event(
-        "lost", "a non-persistent message was lost in a crash (R82)", _MESSAGE,
+        "lost", "a non-persistent message was lost in a crash (R82)",
+        (*_MESSAGE, _DELIVERY._replace(optional=True, note="the one that ended with it")),
         lambda e: "lost in a crash of the worker: it was not persistent.",
         (Move(HELD_STATES, ENDED, "lost"),),
     ),
@@ -401,8 +402,7 @@ _TABLE = (
     Event(
         "gap", "records of an input topic can no longer be read, and were not processed (R112)",
         (
-            Field("topic", Kind.TEXT, "the input topic"),
-            _PARTITION,
+            Field("topic", Kind.TEXT, "the input topic"), _PARTITION,
             Field("first", Kind.LONG, "offset of the first record that is missing"),
             Field(
                 "last", Kind.LONG, "offset of the last one", nullable=True,

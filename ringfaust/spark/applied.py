@@ -6,12 +6,12 @@ import asyncio
 import sys
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.applied import configuration_in_use
+from ringfaust.config.applied import InUse, configuration_in_use, queues_of
 from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
 
 
-def queues_in_use(worker: WorkerConfig, queues: QueuesConfig) -> QueuesConfig:
+def in_use(worker: WorkerConfig, queues: QueuesConfig) -> InUse:
     """Return what is in effect, and say on standard error if `queues`, the file, differs from it.
 
     Raises:
@@ -25,4 +25,14 @@ def queues_in_use(worker: WorkerConfig, queues: QueuesConfig) -> QueuesConfig:
     used = asyncio.run(configuration_in_use(worker, queues))
     if used.note:
         print(used.note, file=sys.stderr, flush=True)
-    return used.queues
+    return used
+
+
+def revisions(worker: WorkerConfig, used: InUse) -> dict[int, QueuesConfig]:
+    """Return by revision, oldest first, what is or was in effect; nothing if none was applied.
+
+    Raises:
+        ConfigError: one of them is not valid for this version of ringfaust.
+    """
+    topic = worker.topic(Role.CONFIGURATION)
+    return {each.revision: queues_of(each, topic) for each in used.revisions}

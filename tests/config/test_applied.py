@@ -38,7 +38,7 @@ def revision(number: int, content: QueuesConfig) -> Configuration:
 def test_without_a_revision_the_file_counts() -> None:
     file = queues(ring_size=3)
     found = newest_of([], file, "t")
-    assert found == (file, file, (), 1, None)
+    assert found == (file, file, (), 1, None, ())
     assert (found.note, found.revision) == ("", 0)
 
 

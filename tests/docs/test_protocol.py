@@ -157,6 +157,7 @@ EFFECTS: tuple[e.Effect, ...] = (
     e.Expired("q", MESSAGE, "me"),
     e.Dead("q", MESSAGE, DeadReason.REJECTED, "me", "text"),
     e.Lost("q", MESSAGE),
+    e.Lost("q", MESSAGE, 7),
     e.Unrouted("q", MESSAGE),
     e.Pending("q", "xid", "id"),
     e.Decided("", "xid", True),

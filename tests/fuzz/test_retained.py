@@ -199,3 +199,17 @@ def test_a_command_goes_on_after_the_look() -> None:
     assert kinds(it).count("lost") == 1
     assert kinds(it).count("evicted") == MANY
     assert it.replies[-1]["ok"]
+
+
+def test_what_a_start_rolls_back_and_finds_lost_names_its_delivery() -> None:
+    it = Measured(Catalog({"q": {}}, SETTINGS))
+    for _ in range(2):
+        it.take([it.message("q", b"x", NOT_KEPT)])
+    it.say("attach", queue="q", consumer="c", credit=1)
+    it.say("begin", xid="x")
+    it.say("ack", queue="q", consumer="c", message="in/0/0", xid="x")
+    it.store.apply(without_bodies(list(it.store.items_from(b""))))
+    it.events.clear()
+    it.reopen()
+    lost = [line for line in it.events if line["event"] == "lost"]
+    assert [(line["by"], line.get("delivery")) for line in lost] == [("start", None), ("start", 1)]

@@ -30,7 +30,7 @@ from tests.protocol.made_effects import (
 
 effects = evictions | dispatches
 effects |= st.builds(e.Added, texts, messages) | st.builds(e.Scheduled, texts, messages)
-effects |= st.builds(e.Acked, texts, deliveries) | st.builds(e.Lost, texts, messages)
+effects |= st.builds(e.Acked, texts, deliveries) | st.builds(e.Lost, texts, messages, counts)
 effects |= st.builds(e.Due, texts, messages)
 
 
@@ -52,7 +52,7 @@ def said(effect: Any) -> dict[str, Any]:
     if isinstance(effect, e.Due):
         return {"due_ms": m.due_ms}
     if isinstance(effect, e.Lost):
-        return {}
+        return {"delivery": effect.delivery} if effect.delivery else {}
     always = {
         "source": m.payload.source, "enqueued_ms": m.enqueued_ms, "priority": m.priority,
         "size_bytes": m.size_bytes,
@@ -63,7 +63,7 @@ def said(effect: Any) -> dict[str, Any]:
 
 @given(effect=effects, step=counts, now_ms=times, by=texts)
 def test_lines(functions: Any, effect: Any, step: int, now_ms: int, by: str) -> None:
-    message = effect.delivery.message if hasattr(effect, "delivery") else effect.message
+    message = effect.message if hasattr(effect, "message") else effect.delivery.message
     line = {
         "step": step, "event": type(effect).__name__.lower(), "queue": effect.queue,
         "sequence": message.sequence, "id": message.id, **said(effect), "time_ms": now_ms, "by": by,

@@ -16,8 +16,10 @@ from typer.testing import CliRunner, Result
 
 from ringfaust.cli.main import main
 from ringfaust.spark.audit import command as audit_command
+from ringfaust.spark.backfill import command as backfill_command
 from ringfaust.spark.lake import command as lake_command
 from ringfaust.spark.maintain import command as maintain_command
+from ringfaust.spark.redrive import command as redrive_command
 from ringfaust.spark.ring import command as ring_command
 
 SMALL_DATA = {
@@ -60,7 +62,10 @@ def shared_session(spark: SparkSession) -> Iterator[None]:
         return session
 
     with ExitStack() as patched:
-        for command in (audit_command, lake_command, maintain_command, ring_command):
+        for command in (
+            audit_command, backfill_command, lake_command, maintain_command, redrive_command,
+            ring_command,
+        ):  # fmt: skip
             patched.enter_context(patch.multiple(command, open_session=open_session))
         yield
 

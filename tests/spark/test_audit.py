@@ -170,7 +170,7 @@ def test_gaps_copies_recreated_queues_moves_and_short_evictions_are_no_faults(
         records = history.topics[role]
         # A prefix of a micro-batch, then all of it again.
         records[:] = [*records[:-2], records[-2], *records[-2:]]
-    verdict = audit(spark, history, queues=short, repeats_are_faults=False)
+    verdict = audit(spark, history, earlier=(short,), repeats_are_faults=False)
     assert named(verdict) == set()
     assert verdict.balanced
     assert (verdict.totals["added"], verdict.totals["moved_out"]) == (14 + 13, 1 + 1)

@@ -393,6 +393,20 @@ def test_records_that_kafka_has_compacted_away_are_not_compared(
         assert verdict.inputs == count - 2
 
 
+def test_a_deleted_queue_is_in_no_later_balance(spark: SparkSession, tmp_path: Path) -> None:
+    history = History()
+    one_day(history, FIRST)
+    history.ask("delete_queue", "q.a")
+    history.now_ms = start_of(SECOND) + 1_000
+    history.send("b", b"on the next day")
+    first, second = Lake(spark, tmp_path, write_bronze(spark, history, tmp_path)).close(THIRD)
+    for found in (first, second):
+        assert found.verdict.balanced
+        names = {row["queue"] for row in found.closing.frames.queues.collect()}
+        assert names == {"q.b", "q.c"}
+    assert {row["queue"] for row in second.verdict.queues.collect()} == {"q.b", "q.c"}
+
+
 # --- balances -------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import SparkSession
 
-from ringfaust.config import WorkerConfig
+from ringfaust.config import QueuesConfig, RouteConfig, WorkerConfig
+from ringfaust.config.applied import InUse
 from ringfaust.kafka.admin import BrokerRefused, NewTopic, open_admin
 from ringfaust.kafka.lag import TimeLeft, time_left, unread
 from ringfaust.kafka.names import lake_group
@@ -101,6 +102,26 @@ def test_a_request_that_fails_is_a_warning(
     monkeypatch.setattr(monitor_module, "time_left", refuse)
     LakeMonitor(WorkerConfig(bootstrap_servers="127.0.0.1:1"), ["sent"], {}).look(now=True)
     assert "without the retention of the topics: BrokerRefused" in caplog.messages[-1]
+
+
+def test_a_route_that_is_applied_while_the_lake_runs_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = [RouteConfig(topic=name, queue="q") for name in ("sent", "new")]
+    queues = QueuesConfig.model_validate({"routes": routes[:1], "queues": {"q": {}}})
+
+    async def in_use(*_: object) -> InUse:
+        applied = queues.model_copy(update={"routes": routes})
+        return InUse(applied, applied)
+
+    monkeypatch.setattr(monitor_module, "configuration_in_use", in_use)
+    worker = WorkerConfig(bootstrap_servers="127.0.0.1:1")
+    for given, told in ((queues, 1), (None, 0)):
+        caplog.clear()
+        monitor = LakeMonitor(worker, ["sent"], {}, queues=given)
+        for _ in range(2):
+            monitor.look_at_routes()
+        assert sum("start the lake again" in text for text in caplog.messages) == told
 
 
 @pytest.mark.kafka

@@ -171,6 +171,19 @@ def test_routes_are_those_that_were_applied(
     verdict = json.loads(audited.stdout.splitlines()[-1])
     assert (verdict["inputs"], verdict["waiting"]) == (6, 6)
 
+    (tmp_path / "rows.csv").write_text("text\nhello\n")
+    rows = ("backfill", f"{tmp_path}/rows.csv", "--format", "csv", "--topic", lake.topic("b"))
+    dead = ("redrive", "--lake", lake.root, "--from", "dead", "--where", "true")
+    for status, *arguments in (
+        (0, *rows, "--dry-run"),
+        (0, *dead, "--dry-run"),
+        (0, "rewind", "--queue", "q", "--ring-size", "3"),
+        (2, "move-to-worker", "--checkpoint", f"{tmp_path}/none"),
+    ):
+        ran = run_command(spark, "spark", *map(str, arguments), "--config", str(tmp_path))
+        assert ran.exit_code == status, ran.output
+        assert "queues.yaml of this worker differs from revision 1" in ran.stderr
+
 
 def test_the_audit_asks_which_topics_are_compacted(worker: WorkerConfig) -> None:
     names = [f"compacted-{uuid.uuid4().hex[:6]}", f"kept-{uuid.uuid4().hex[:6]}", "missing"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ringfaust.core.catalog import Catalog
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.events import done_line, event_tail
 from ringfaust.spark.lines import read_lines
@@ -31,6 +32,8 @@ from ringfaust.spark.rewind.moment import (
     read_moment,
     resolve_moments,
 )
+from ringfaust.spark.rewind.opening import LastLine
+from ringfaust.spark.rewind.whatif import first_catalog
 from tests.spark.rewind_log import QUEUES, RecordedHistory
 
 HOP = "app.hop"
@@ -111,7 +114,9 @@ def test_a_record_without_a_line_resolves_to_the_record_before_it(spark: SparkSe
         "app.hop/0/0": 4,
     }  # fmt: skip
     found = resolve_moments(lines, [("q", read_moment(text)) for text in asked], HOP)
-    assert found == [AtStep(0, step) for step in asked.values()]
+    unread = [text in ("app.control/0/5", "in/0/99") for text in asked]
+    assert found == [AtStep(0, *each) for each in zip(asked.values(), unread, strict=True)]
+    assert [LastLine(9, 0).is_before(0, moment) for moment in found] == unread
     with pytest.raises(BadMoment, match="far/3/8"):
         resolve_moments(lines, [("q", read_moment("far/3/8"))], HOP)
 
@@ -217,3 +222,18 @@ def test_ring_sizes_and_settings_are_variants() -> None:
 def test_invalid_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(RingfaustError, match=says):
         request(**options)
+
+
+def test_a_replay_begins_with_what_was_in_effect_when_the_queue_was_first_used(
+    spark: SparkSession,
+) -> None:
+    rows = [
+        (0, 1, "added", "a", None), (0, 2, "applied", "", 1), (0, 3, "added", "b", None),
+        (0, 4, "applied", "", 2), (0, 5, "added", "b", None), (0, 6, "added", "c", None),
+        (1, 7, "applied", "", 3),
+    ]  # fmt: skip
+    columns = "partition int, step long, event string, queue string, revision long"
+    lines = spark.createDataFrame(rows, columns)
+    catalogs = {revision: Catalog({}, {}) for revision in range(4)}
+    for queue, revision in {"a": 0, "b": 1, "c": 2, "none": 0}.items():
+        assert first_catalog(lines, queue, catalogs) is catalogs[revision]

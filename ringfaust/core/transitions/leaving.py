@@ -121,11 +121,11 @@ def lose(work: Work, queue: Queue, message: Message) -> None:
     leave_lost(work, queue, message)
 
 
-def leave_lost(work: Work, queue: Queue, message: Message) -> None:
-    """Record that a crash has taken the message (R82)."""
+def leave_lost(work: Work, queue: Queue, message: Message, delivery: int = 0) -> None:
+    """Record that a crash has taken a message (R82); `delivery`: the one that ended with it."""
     unweigh(queue, message)
     queue.counts.lost += 1
-    work.effects.append(e.Lost(queue.name, message))
+    work.effects.append(e.Lost(queue.name, message, delivery))
 
 
 def remove(work: Work, queue: Queue, message: Message) -> None:

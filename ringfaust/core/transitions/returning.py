@@ -188,7 +188,7 @@ def _ended(work: Work, queue: Queue, held: Delivery, *, was_tried: bool) -> Deli
     if _returns(work, queue, message):
         return delivery
     if message.is_bodyless:
-        leave_lost(work, queue, message)
+        leave_lost(work, queue, message, delivery.number)
     elif 0 <= queue.spec.max_attempts <= message.attempts:
         leave_dead(work, queue, delivery, DeadReason.UNDELIVERABLE, "")
     else:

@@ -34,7 +34,7 @@ def queue_rows(events: DataFrame, findings: DataFrame, opening: Balance | None =
 def closing_rows(events: DataFrame, opening: Balance | None = None) -> DataFrame:
     """Each queue's last sequence number, and its counts since the beginning: `Frames.queues`.
 
-    A queue that was deleted numbers its messages from 1 again.
+    A queue that was deleted numbers its messages from 1 again. Without one since, it has no row.
     """
     by_queue = ("partition", "queue")
     entered = message_events(events).filter(F.col("event").isin(*ENTRY_EVENTS))
@@ -54,7 +54,7 @@ def closing_rows(events: DataFrame, opening: Balance | None = None) -> DataFrame
         earlier = opening.frames.queues.select(*by_queue, "highest")
         found = found.join(earlier, list(by_queue), "left")
         highest = F.coalesce("number", "highest")
-    return found.withColumn("highest", highest).drop("number").fillna(0)
+    return found.withColumn("highest", highest).drop("number").fillna(0).filter("highest > 0")
 
 
 def _counted(events: DataFrame, opening: Balance | None, *by: str) -> DataFrame:

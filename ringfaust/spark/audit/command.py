@@ -16,7 +16,7 @@ from rich.status import Status
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
-from ringfaust.spark.applied import queues_in_use
+from ringfaust.spark.applied import in_use, revisions
 from ringfaust.spark.audit import rounds, show
 from ringfaust.spark.audit.balance import Balance
 from ringfaust.spark.audit.offsets import compacted_topics
@@ -48,11 +48,12 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> in
     window = f"{_length('window', options.window)} seconds" if options.window else None
     every_s = _length("every", options.every) if options.every else None
     since, end_ms = _days(options)
-    used = queues_in_use(worker, queues)
-    routed = {route.topic for route in used.routes}
+    used = in_use(worker, queues)
+    routed = {route.topic for route in used.queues.routes}
     request = AuditRequest(
-        worker, used, window, options.repeats is Repeats.FAIL, options.lake,
+        worker, used.queues, window, options.repeats is Repeats.FAIL, options.lake,
         compacted=asyncio.run(compacted_topics(worker, routed)),
+        earlier=tuple(revisions(worker, used).values()),
     )  # fmt: skip
     with (
         stop_requested(interrupt=True) as stop,

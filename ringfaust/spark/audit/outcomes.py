@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig
 from ringfaust.core.address import SEPARATOR
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, catalog_of
 from ringfaust.protocol.lifecycle import ENTRY_EVENTS
 from ringfaust.protocol.records import Role
 from ringfaust.spark.audit.findings import Kind, finding
@@ -320,8 +322,8 @@ class OutcomeChecker:
         )
         other = other.withColumn("form", form)
         names = other.filter("form is not null").select("queue").distinct()
-        configured = _payload_form(self.request.queues)
-        by_files = names.withColumn("form", configured("queue"))
+        configured = _payload_forms([self.request.queues, *self.request.earlier])
+        by_files = names.withColumn("form", F.explode(configured("queue")))
         while_running = self.events.filter("event = 'configured'").select(
             "queue", F.get_json_object("settings", "$.evicted_payload").alias("form")
         )
@@ -336,16 +338,15 @@ def _count_gone(others: DataFrame) -> dict[str, int]:
     return {row["topic"]: row["count"] for row in sorted(rows)}
 
 
-def _payload_form(queues: QueuesConfig):  # type: ignore[no-untyped-def]
-    """A Spark function: the configured payload of a queue's evicted records."""
-    addresses = {name: each.model_dump() for name, each in queues.addresses.items()}
-    tables = (dict(queues.queues), dict(queues.settings), addresses)
+def _payload_forms(every: Iterable[QueuesConfig]):  # type: ignore[no-untyped-def]
+    """A Spark function: the payloads of a queue's evicted records by these configurations."""
+    documents = [queues.document() for queues in every]
     made: list[Catalog] = []
 
-    @F.udf("string")
-    def form(queue: str) -> str:
+    @F.udf("array<string>")
+    def forms(queue: str) -> list[str]:
         if not made:
-            made.append(Catalog(*tables))
-        return str(made[0].spec(queue, {}).evicted_payload)
+            made.extend(map(catalog_of, documents))
+        return [str(each.spec(queue, {}).evicted_payload) for each in made]
 
-    return form
+    return forms

@@ -44,6 +44,8 @@ class AuditRequest:
     """Folder or URI of a lake that has events and outputs; None reads the topics."""
     compacted: frozenset[str] = frozenset()
     """The producers' topics of which Kafka keeps only the last record of each key."""
+    earlier: tuple[QueuesConfig, ...] = ()
+    """What was in effect before `queues`."""
 
 
 @dataclass(frozen=True, slots=True)

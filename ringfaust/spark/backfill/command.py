@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.kafka.names import backfill_group
+from ringfaust.spark.applied import in_use
 from ringfaust.spark.backfill import show
 from ringfaust.spark.backfill.check import check_rows
 from ringfaust.spark.backfill.csv_source import read_csv
@@ -100,11 +101,14 @@ def read_options(
 def run(worker: WorkerConfig, queues: QueuesConfig, options: BackfillOptions) -> None:
     """Run the backfill, or its dry run, in a session of its own and print the result.
 
+    What was applied takes the place of queues.yaml (R128).
+
     Raises:
         JobFailed: Spark ended the job with an error.
         RingfaustError: see `backfill`.
     """
     request = read_options(worker, queues, options)
+    request = replace(request, queues=in_use(worker, queues).queues)
     with open_session(f"{worker.application} backfill", options.master) as spark, brief_errors():
         if options.dry_run:
             show.print_plan(Terminal(), plan(spark, request))

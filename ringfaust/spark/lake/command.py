@@ -16,7 +16,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.errors import BadSetting
 from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
-from ringfaust.spark.applied import queues_in_use
+from ringfaust.spark.applied import in_use
 from ringfaust.spark.errors import JobFailed, brief_errors
 from ringfaust.spark.files import HadoopFolder
 from ringfaust.spark.lake import gold, silver
@@ -66,7 +66,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
     root = options.to
     if options.catalog is not None:
         check_schema(options.catalog)
-    routes = queues_in_use(worker, queues).routes
+    routes = in_use(worker, queues).queues.routes
     read = {*(route.topic for route in routes), *map(worker.topic, _READ_BY_WORKERS)}
     parts = streams(root, worker, sorted(read) if options.inputs else ())
     topics = [topic for part in parts for topic in part.topics]
@@ -86,7 +86,13 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: LakeOptions) -> str
             ids.check(topics)
             if options.catalog is not None:
                 register(session, root, options.catalog)
-            monitor = LakeMonitor(worker, topics, read_to(session, root), options.metrics_port)
+            monitor = LakeMonitor(
+                worker,
+                topics,
+                read_to(session, root),
+                options.metrics_port,
+                queues if options.inputs else None,
+            )
             days = _DayClock(session, root, options.catalog)
             for part in parts:
                 pause = days.pause if part.name == silver.EVENTS_STREAM else None

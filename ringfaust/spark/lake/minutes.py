@@ -29,11 +29,14 @@ _ADDED = "event IN ('added', 'scheduled')"
 _DELAYED = "(event = 'returned' AND coalesce(due_ms > 0, false))"
 _FROM_DELIVERY = """(event IN ('acked', 'dead', 'returned')
     OR (event = 'expired' AND coalesce(delivery > 0, false))
-    OR (event = 'lost' AND by <> 'start')
+    OR (event = 'lost' AND coalesce(delivery > 0, by <> 'start'))
     OR (event = 'evicted' AND coalesce(reason, '') = 'return_overflow'))"""
 _FROM_READY = f"""(event = 'dispatched'
     OR (event IN ('evicted', 'expired', 'removed', 'moved_out', 'lost')
         AND NOT {_FROM_DELIVERY} AND NOT {_IS_UNDUE}))"""
+_IS_NO_USE = "event IN ('refused', 'unrouted', 'pending', 'configured_address', 'misplaced')"
+"""SQL: such a line may name a queue that does not exist."""
+_PLACE = "struct(offset, line)"
 _EVICTED = "FILTER (WHERE event = 'evicted')"
 _CHANGES = {
     "ready": (
@@ -52,8 +55,8 @@ _CHANGES = {
 """By depth, the lines that raise or lower it.
 
 An exit line does not say whether its message was ready or scheduled: it counts as one of a ready
-message, and `followed` corrects it. A start finds the lost messages that no consumer holds; those
-that are held are lost when they come back (R82).
+message, and `followed` corrects it. That of a lost one names its delivery if a consumer held it
+(R82). Old lines do not: those of a start count as ones of messages that no consumer held.
 """
 
 
@@ -116,6 +119,7 @@ def _counted() -> str:
     for depth, terms in _CHANGES.items():
         signed = " + ".join(f"CASE WHEN {term} THEN {sign} ELSE 0 END" for sign, term in terms)
         counts[f"{depth}_change"] = f"CAST(sum({signed}) AS BIGINT)"
+    counts["is_gone"] = f"max_by(event = 'deleted', {_PLACE}) FILTER (WHERE NOT {_IS_NO_USE})"
     counts["batch"] = "max(batch)"  # Spark would compile a literal again for each batch
     return f"""
 SELECT partition, queue, {_MINUTE_OF} AS minute_ms, {select_list(counts)} FROM lines
@@ -158,17 +162,20 @@ ON c.partition = q.partition AND c.queue = q.queue"""
 
 
 def _depths(root: str, counted: str) -> str:
-    """The current depths of all queues."""
+    """The current depths of all queues. A batch's last line of a queue's use may delete it."""
     sums = select_list({name: f"CAST(sum({name}) AS BIGINT)" for name in HELD_STATES})
     changes = select_list(_CHANGED)
     return f"""
 SELECT partition, queue, {sums}, max(last_minute) AS last_minute, max(batch) AS batch FROM (
-    SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch
+    SELECT partition, queue, {", ".join(HELD_STATES)}, last_minute, batch,
+           -1 AS minute_ms, false AS is_gone
     FROM {sql_name(root, "queues")}
     UNION ALL
-    SELECT c.partition, c.queue, {changes}, timestamp_millis(c.minute_ms) AS last_minute, c.batch
+    SELECT c.partition, c.queue, {changes}, timestamp_millis(c.minute_ms) AS last_minute, c.batch,
+           c.minute_ms, c.is_gone
     FROM ({counted}) c
-) each GROUP BY partition, queue"""
+) each GROUP BY partition, queue
+HAVING NOT coalesce(max_by(is_gone, minute_ms) FILTER (WHERE is_gone IS NOT NULL), true)"""
 
 
 # --- messages that wait for their time ------------------------------------------------------------

@@ -15,11 +15,12 @@ from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ringfaust.config import WorkerConfig
-from ringfaust.kafka.admin import BrokerRefused, BrokerUnreachable
+from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config.applied import configuration_in_use
+from ringfaust.errors import RingfaustError
 from ringfaust.kafka.lag import Read, time_left, unread
 from ringfaust.kafka.names import lake_group
-from ringfaust.kafka.offsets import commit_group_offsets
+from ringfaust.kafka.offsets import ReadOffsets
 from ringfaust.spark.metrics import serve
 
 T = TypeVar("T")
@@ -36,14 +37,22 @@ class LakeMonitor:
     """Follows the batches of one run.
 
     `read` says how far the lake has read the topics before. Without a port it serves no metrics.
+    `queues` is the file beside what was applied; without it, nobody asks for routes.
     """
 
     def __init__(
-        self, worker: WorkerConfig, topics: Sequence[str], read: Read, port: int | None = None
+        self,
+        worker: WorkerConfig,
+        topics: Sequence[str],
+        read: Read,
+        port: int | None = None,
+        queues: QueuesConfig | None = None,
     ) -> None:
-        self._worker, self._topics = worker, topics
+        self._worker, self._topics, self._queues = worker, topics, queues
+        self._named = {*topics}
+        """And those of routes that were applied since, once they are told."""
         self._read = {topic: dict(at) for topic, at in read.items() if topic in topics}
-        self._committed: dict[tuple[str, int], int] = {}
+        self._offsets = ReadOffsets(worker.client_options(), lake_group(worker.application))
         self._last: dict[str, int] = {}
         self._records: Counts[str] = Counts()
         self._batches = 0
@@ -68,7 +77,8 @@ class LakeMonitor:
         if not now and time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _LOOK_S
-        self._commit()
+        group = self._offsets.group
+        self._ask(f"the offsets of group {group}", self._offsets.commit(self._read))
         answer = unread(self._worker.brokers(), self._topics, self._read)
         found = self._ask("the ends of the topics", answer)
         if found is not None:
@@ -78,6 +88,7 @@ class LakeMonitor:
         if time.monotonic() >= self._next_retention:
             self._next_retention = time.monotonic() + _RETENTION_S
             self._look_at_retention()
+            self.look_at_routes()
 
     def has_read(self, topic: str) -> bool:
         """Whether the lake had read a topic to its end when that was last looked at."""
@@ -109,28 +120,11 @@ class LakeMonitor:
             said = f"{stream}: batch {report['batchId']}, {records:,} records, {seconds:.1f} s"
             print(said, file=sys.stderr)
 
-    def _commit(self) -> None:
-        offsets = {
-            (topic, int(partition)): at
-            for topic, of in self._read.items()
-            for partition, at in of.items()
-        }
-        if offsets == self._committed:
-            return
-        group, client = lake_group(self._worker.application), self._worker.client_options()
-
-        async def commit() -> bool:
-            await commit_group_offsets(client, group, offsets)
-            return True
-
-        if self._ask(f"the offsets of group {group}", commit()):
-            self._committed = offsets
-
     def _ask(self, about: str, answer: Coroutine[Any, Any, T]) -> T | None:
         """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
         try:
             return asyncio.run(answer)
-        except (KafkaError, BrokerUnreachable, BrokerRefused, TimeoutError, OSError) as error:
+        except (KafkaError, RingfaustError, TimeoutError, OSError) as error:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:
                 self._reasons.add(reason)
@@ -147,6 +141,17 @@ class LakeMonitor:
             self._metrics.left.labels(topic).set(left.left_s)
             if left.is_short:
                 log.warning("the lake is behind: topic %s %s. %s", topic, left, REMEDY)
+
+    def look_at_routes(self) -> None:
+        """Name the topics of routes that were applied since the start, which nobody copies."""
+        if self._queues is None:
+            return
+        answer = configuration_in_use(self._worker, self._queues)
+        found = self._ask("the configuration", answer)
+        new = {route.topic for route in found.queues.routes} - self._named if found else set()
+        if new:
+            self._named |= new
+            log.warning("start the lake again, to copy %s, too", ", ".join(sorted(new)))
 
 
 class _Metrics:

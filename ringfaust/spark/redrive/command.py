@@ -17,6 +17,7 @@ from rich.table import Table
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.redrive.send import send
+from ringfaust.spark.applied import in_use
 from ringfaust.spark.backfill.errors import BadRows
 from ringfaust.spark.backfill.show import WriteFailed, WriteResult, print_result, print_text
 from ringfaust.spark.errors import SPARK_ERRORS, brief_errors, first_line
@@ -30,11 +31,13 @@ from ringfaust.terminal import Terminal
 def run(worker: WorkerConfig, queues: QueuesConfig, options: RedriveOptions) -> None:
     """Run the redrive, or its dry run, in a session of its own and print the result.
 
+    What was applied takes the place of queues.yaml (R128).
+
     Raises:
         JobFailed: Spark ended the job with an error.
         RingfaustError: see `redrive`.
     """
-    request = LakeRedriveRequest(worker, queues, options)
+    request = LakeRedriveRequest(worker, in_use(worker, queues).queues, options)
     out = Terminal()
     with open_session(f"{worker.application} redrive", options.master) as spark, brief_errors():
         if options.dry_run:

@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import setting_value
-from ringfaust.core.catalog import Fields
+from ringfaust.core.catalog import Catalog, Fields
 from ringfaust.errors import BadSetting, RingfaustError
 from ringfaust.kafka.admin import existing_partitions
 from ringfaust.protocol.records import Role
+from ringfaust.spark.applied import in_use, revisions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.kafka import read_topics
 from ringfaust.spark.lake.tables import TRANSITIONS, read_if_any
@@ -24,7 +25,6 @@ from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind import show
 from ringfaust.spark.rewind.contents import read_contents
 from ringfaust.spark.rewind.diff import read_diff
-from ringfaust.spark.rewind.known import known_until, last_lines
 from ringfaust.spark.rewind.moment import (
     AtOffset,
     AtStep,
@@ -35,8 +35,15 @@ from ringfaust.spark.rewind.moment import (
     read_moment,
     resolve_moments,
 )
-from ringfaust.spark.rewind.opening import BEGINNING, Opening, find_opening, lines_from
-from ringfaust.spark.rewind.whatif import check_changes, what_if
+from ringfaust.spark.rewind.opening import (
+    BEGINNING,
+    Opening,
+    find_opening,
+    known_until,
+    last_lines,
+    lines_from,
+)
+from ringfaust.spark.rewind.whatif import check_changes, first_catalog, what_if
 from ringfaust.spark.session import open_session
 from ringfaust.terminal import Terminal
 from ringfaust.visible import visible_json
@@ -110,7 +117,7 @@ def _variants(ring_sizes: str | None, settings: Sequence[str]) -> dict[str, Fiel
 def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> None:
     """Print the answer on standard output.
 
-    `queues` are the settings at the beginning of the history, for what-if.
+    For what-if, what was applied takes the place of `queues`, which are those of a file (R128).
 
     Raises:
         BadRewindOptions: the options do not fit together, or there is no such lake or topic.
@@ -126,6 +133,9 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
             f"the brokers at {worker.bootstrap_servers} have no topic {events}: check the "
             "application's name in worker.yaml, or read a lake with --lake"
         )
+    configurations = {0: queues.catalog()}
+    if request.variants and (applied := revisions(worker, in_use(worker, queues))):
+        configurations = {number: each.catalog() for number, each in applied.items()}
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
         status.update(f"reading the events of {', '.join(options.queue)}")
@@ -133,7 +143,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
             lines = read_lines(read_topics(spark, worker, [events]))
         else:
             lines = read_if_any(spark, options.lake, TRANSITIONS.name, BadRewindOptions)
-        rewind = _Rewind(spark, worker, queues, request, lines)
+        rewind = _Rewind(spark, worker, configurations, request, lines)
         answers = rewind.answers()
         if options.lake is not None and request.moments:
             answers = rewind.with_known(answers)
@@ -152,7 +162,8 @@ class _Rewind:
 
     spark: SparkSession
     worker: WorkerConfig
-    queues: QueuesConfig
+    configurations: Mapping[int, Catalog]
+    """By revision, oldest first."""
     request: RewindRequest
     lines: DataFrame
 
@@ -183,7 +194,7 @@ class _Rewind:
                 self.lines,
                 queue,
                 until_then=moments[-1] if moments else None,
-                catalog=self.queues.catalog(),
+                catalog=first_catalog(self.lines, queue, self.configurations),
                 variants=request.variants,
                 limit=limit,
             )

@@ -25,6 +25,8 @@ class AtStep:
 
     partition: int
     step: int
+    is_last: bool = False
+    """Whether it is of an offset, and no line is of that record or a later one of its topic."""
 
     def __str__(self) -> str:
         return f"step {self.partition}/{self.step}"
@@ -133,17 +135,25 @@ def _last_steps(
     sent = lines.filter(
         F.col("by").startswith(f"{repartition_topic}/") & F.col("event").isin("added", "scheduled")
     )
+    is_before = (F.col("at_offset") <= F.col("to_offset")) & (
+        F.col("direct") | (F.col("queue") == F.col("request_queue"))
+    )
     found = (
         _placed(caused, "by", direct=True)
         .unionByName(_placed(sent, "source", direct=False))
         .join(F.broadcast(requests_frame), "place")
-        .filter(F.col("at_offset") <= F.col("to_offset"))
-        .filter(F.col("direct") | (F.col("queue") == F.col("request_queue")))
         .groupBy("request")
-        .agg(F.max(F.struct("direct", "step", "partition")).alias("last"))
+        .agg(
+            F.max(F.when(is_before, F.struct("direct", "step", "partition"))).alias("last"),
+            F.bool_and(F.col("at_offset") < F.col("to_offset")).alias("is_last"),
+        )
+        .filter("last IS NOT NULL")
         .collect()
     )
-    return {row["request"]: AtStep(row["last"]["partition"], row["last"]["step"]) for row in found}
+    return {
+        row["request"]: AtStep(row["last"]["partition"], row["last"]["step"], row["is_last"])
+        for row in found
+    }
 
 
 def _placed(lines: DataFrame, column: str, *, direct: bool) -> DataFrame:

@@ -1,20 +1,20 @@
-"""Where a rewind of a lake begins: at the last closing before the moment."""
+"""Where a rewind of a lake begins: at the last closing before the moment; and what a lake knows."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.spark.lake.tables import QUEUE_COUNTS, TRANSITIONS, read
-from ringfaust.spark.rewind.moment import AtStep, Requests, ResolvedMoment
+from ringfaust.spark.rewind.moment import AtStep, AtTime, Requests, ResolvedMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +98,42 @@ def find_opening(spark: SparkSession, root: str, requests: Requests) -> Opening:
 def lines_from(spark: SparkSession, root: str, opening: Opening) -> DataFrame:
     """The lines that a rewind from a closing needs, and those of other queues."""
     return read(spark, root, TRANSITIONS.name).filter(opening.needs())
+
+
+# --- up to when the lake knows the history: what happened later may not have been read yet --------
+
+
+class LastLine(NamedTuple):
+    """The last line of a partition."""
+
+    step: int
+    time_ms: int
+
+    def is_before(self, partition: int, moment: ResolvedMoment) -> bool:
+        """Whether the moment is later than all that is known of the partition."""
+        if isinstance(moment, AtTime):
+            return self.time_ms < moment.time_ms
+        is_before = self.step < moment.step or moment.is_last
+        return partition == moment.partition and is_before
+
+
+def last_lines(lines: DataFrame, opening: Opening) -> dict[int, LastLine]:
+    """By partition the last line, which these lines have, or the opening has counted."""
+    greatest = [F.max(name).alias(name) for name in LastLine._fields]
+    found: dict[int, LastLine] = {}
+    for row in [*opening.rows, *lines.groupBy("partition").agg(*greatest).collect()]:
+        step, time_ms = found.get(row["partition"], (0, 0))
+        last = LastLine(max(step, row["step"] or 0), max(time_ms, row["time_ms"] or 0))
+        found[row["partition"]] = last
+    return found
+
+
+def known_until(
+    last: Mapping[int, LastLine], partitions: Collection[int], moments: Sequence[ResolvedMoment]
+) -> dict[int, int]:
+    """Of the partitions whose last line is before a moment: its time, in ms since 1970."""
+    return {
+        partition: last[partition].time_ms
+        for partition in sorted(partitions)
+        if any(last[partition].is_before(partition, moment) for moment in moments)
+    }

@@ -191,6 +191,21 @@ def _departed(line: EventLine, generation: int) -> Departure:
     )  # fmt: skip
 
 
+def first_catalog(lines: DataFrame, queue: str, configurations: Mapping[int, Catalog]) -> Catalog:
+    """Return what was in effect when the queue was first used; later changes are in its lines.
+
+    `configurations` are by revision, oldest first (R128).
+    """
+    oldest, *later = configurations
+    if not later:
+        return configurations[oldest]
+    own = lines.filter(F.col("queue") == queue).groupBy("partition")
+    begin = own.agg(F.min("step").alias("begin"))
+    applied = lines.filter("event = 'applied'").join(F.broadcast(begin), "partition")
+    ((last,),) = applied.filter("step < begin").agg(F.max("revision")).collect()
+    return configurations[max([oldest, *(each for each in later if each <= (last or 0))])]
+
+
 # --- the answer ---------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse, checked_configuration
 from ringfaust.config.topics import WrongTopics
 from ringfaust.errors import RingfaustError
+from ringfaust.spark.applied import in_use
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import (
     forget_first_offsets,
@@ -97,11 +98,15 @@ def run(worker: WorkerConfig, queues: QueuesConfig, settings: RingOptions) -> st
 def run_move_to_worker(
     worker: WorkerConfig, queues: QueuesConfig, checkpoint: str, master: str | None
 ) -> int:
-    """Hand the state of a stopped job over to the worker. Returns the number of rows written."""
+    """Hand the state of a stopped job over to the worker. Returns the number of rows written.
+
+    What was applied takes the place of queues.yaml (R128).
+    """
+    used = in_use(worker, queues)
     asyncio.run(move.refuse_if_running(worker))  # starting Spark first would take a while
     spark = open_session(f"{worker.application} move", master, job.SESSION_SETTINGS)
     with spark, brief_errors():
-        return move.move_to_worker(spark, worker, queues, checkpoint)
+        return move.move_to_worker(spark, worker, used.queues, checkpoint)
 
 
 def _take_rings(

@@ -19,7 +19,7 @@ from rich.status import Status
 
 from ringfaust.config import WorkerConfig
 from ringfaust.kafka.names import spark_group
-from ringfaust.kafka.offsets import commit_group_offsets
+from ringfaust.kafka.offsets import ReadOffsets
 from ringfaust.spark.metrics import serve
 from ringfaust.spark.ring.writer import COUNTS
 from ringfaust.terminal import Terminal
@@ -82,7 +82,7 @@ class JobMonitor:
         self._worker, self._repartitioned = worker, repartitioned
         self._as_json = worker.log_format == "json"
         self._read: dict[str, dict[str, int]] = {}
-        self._committed: dict[tuple[str, int], int] = {}
+        self._offsets = ReadOffsets(worker.client_options(), spark_group(worker.application))
         self._next_commit = time.monotonic()
         self._last = -1
         self._batches = self._records = 0
@@ -144,20 +144,11 @@ class JobMonitor:
             )
 
     def _commit(self) -> None:
-        offsets = {
-            (topic, int(partition)): at
-            for topic in self._repartitioned
-            for partition, at in self._read.get(topic, {}).items()
-        }
-        if offsets == self._committed:
-            return
-        group = spark_group(self._worker.application)
+        read = {topic: self._read.get(topic, {}) for topic in self._repartitioned}
         try:
-            asyncio.run(commit_group_offsets(self._worker.client_options(), group, offsets))
+            asyncio.run(self._offsets.commit(read))
         except KafkaError as error:
-            log.warning("the offsets of %s were not committed: %s", group, error)
-        else:
-            self._committed = offsets
+            log.warning("the offsets of %s were not committed: %s", self._offsets.group, error)
 
 
 class _Metrics:
