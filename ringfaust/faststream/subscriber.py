@@ -98,7 +98,9 @@ class RingSubscriber(SubscriberUsecase[Message]):
     @property
     def is_well(self) -> bool:
         """Whether it receives messages, or has no handler that would get them."""
-        return not self.calls or (self._receiving is not None and not self._receiving.done())
+        receiving, consumer = self._receiving, self._consumer
+        is_receiving = receiving is not None and not receiving.done()
+        return not self.calls or (is_receiving and consumer is not None and consumer.is_attached)
 
     async def start(self) -> None:
         """Attach, and begin to handle messages.

@@ -305,6 +305,28 @@ async def test_an_app_exits_when_its_consumer_cannot_go_on(
         await FastStream(broker).run()
 
 
+async def test_a_ping_does_not_wait_for_a_handler(
+    memory: MemoryBroker, broker: RingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise BadArgument("no more")
+
+    gate = Gate()
+
+    @broker.subscriber("orders", heartbeat_ms=10)
+    async def wait(order: Order) -> None:
+        await gate.wait(order)
+
+    monkeypatch.setattr("ringfaust.client.attachment.Attachment._send_heartbeat", refuse)
+    async with started(broker):
+        await broker.publish(EGGS, "orders")
+        await gate.has(1)
+        (subscriber,) = broker.subscribers
+        await until(lambda: not subscriber.is_well)
+        assert gate.waiting and not await broker.ping()
+        gate.opened.set()
+
+
 async def test_middlewares_dependencies_and_routers_work_as_elsewhere(
     memory: MemoryBroker,
 ) -> None:

@@ -279,6 +279,23 @@ async def test_a_handler_that_takes_long_keeps_its_message(ring_app: RunApp) -> 
     assert gate.most == 1
 
 
+async def test_the_health_does_not_wait_for_a_handler(
+    ring_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise BadArgument("no more")
+
+    app, gate = RingApp("shop"), Gate()
+    app.subscriber("orders", heartbeat_ms=10)(gate.wait)
+    monkeypatch.setattr("ringfaust.client.attachment.Attachment._send_heartbeat", refuse)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await gate.has(1)
+        await until(lambda: not app.health().is_ok)
+        assert gate.waiting
+        gate.opened.set()
+
+
 async def test_middlewares_run_around_the_handler_and_see_its_exception(ring_app: RunApp) -> None:
     app, steps = RingApp("shop"), []
 
