@@ -7,9 +7,9 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -244,6 +244,23 @@ async def test_the_annotation_or_the_deserializer_says_how_a_body_is_read(
         await shop.send("orders", value, key="k")
         await shop.settled()
     assert seen == [body]
+
+
+@pytest.mark.parametrize("annotation", [Context, Context | None, Annotated[Context, "ours"]])
+async def test_a_context_is_given_however_it_is_annotated(
+    ring_app: RunApp, annotation: Any
+) -> None:
+    app, seen = RingApp("shop"), []
+
+    async def handle(order: Order, context: Any = None) -> None:
+        seen.append(type(context))
+
+    handle.__annotations__["context"] = annotation
+    app.subscriber("orders")(handle)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await shop.settled()
+    assert seen == [Context]
 
 
 @pytest.mark.parametrize(("options", "held"), [({}, 3), ({"credit": 5}, 5)])
@@ -529,6 +546,16 @@ def event(order: threading.Event) -> None:
     """Takes what no JSON is."""
 
 
+def yielding(order: Order) -> Iterator[None]:
+    """Is never run by a call."""
+    yield
+
+
+async def yielding_later(order: Order) -> AsyncIterator[None]:
+    """Neither is this one."""
+    yield
+
+
 @pytest.mark.parametrize(
     ("options", "function", "text"),
     [
@@ -549,6 +576,8 @@ def event(order: threading.Event) -> None:
         ({}, lambda order, /: None, "parameter order must have a name to use"),
         ({}, print, "handler <built-in function print> is not a function or method"),
         ({}, functools.partial(strange), "is not a function or method; wrap it in one"),
+        ({}, yielding, "handler yielding is a generator, whose body nobody would run"),
+        ({}, yielding_later, "is a generator, whose body nobody would run; do not yield"),
         ({}, unknown, "name 'Nobody' is not defined in an annotation"),
         ({}, event, "cannot be read from JSON; give the subscriber a deserializer"),
     ],
