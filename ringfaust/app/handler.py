@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -39,6 +39,9 @@ class Handler:
         if not (inspect.isfunction(function) or inspect.ismethod(function)):
             raise BadArgument(f"handler {function!r} is not a function or method; wrap it in one")
         self.name = function.__qualname__
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            text = "is a generator, whose body nobody would run; do not yield in it"
+            raise BadArgument(f"handler {self.name} {text}")
         self._function = function
         self._is_coroutine = inspect.iscoroutinefunction(function)
         self._deserializer = deserializer
@@ -50,7 +53,7 @@ class Handler:
                 continue
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise BadArgument(f"handler {self.name}: parameter {name} must have a name to use")
-            if hints.get(name) is Context:
+            if Context in (hints.get(name), *get_args(hints.get(name))):
                 self._context = name
             elif not self._body:
                 self._body = name

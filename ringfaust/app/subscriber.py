@@ -105,7 +105,7 @@ class RunningSubscriber:
         is_receiving = self._receiving is not None and not self._receiving.done()
         return SubscriberHealth(
             queue=self.queue,
-            is_attached=is_receiving and not self.end.done(),
+            is_attached=is_receiving and self._consumer.is_attached and not self.end.done(),
             handling=len(self._calls),
             acked=self._acked,
             retried=self._retried,

@@ -113,7 +113,7 @@ class Connection:
         """By the key of the reply: what a command about several deliveries could not settle."""
         self._requests = 0
         self._known_topics: set[str] = set()
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         """Why replies are no longer read; None while they are."""
 
     def topic(self, role: Role) -> str:
@@ -338,8 +338,8 @@ class Connection:
 
     def expect_reply(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
         """Return a new key for a reply, and the future that will hold the reply."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         self._requests += 1
         key = f"{self.name}/{self._requests}"
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -378,7 +378,7 @@ class Connection:
                 if record.key in self._pending_replies:
                     self._take_reply(record.key, json.loads(record.value))
         except Exception as error:
-            self._failure = error
+            self.failure = error
             self._fail_pending(error)
 
     def _take_reply(self, key: bytes, body: dict[str, Any]) -> None:

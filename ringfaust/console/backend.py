@@ -81,13 +81,16 @@ class Backend:
         return self._board.look
 
     async def admin(self) -> Admin:
-        """The connection to the workers.
+        """The connection to the workers; another one, if it cannot read their answers any more.
 
         Raises:
             ClientError: the application has no topics.
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         async with self._connecting:
+            if self._admin is not None and self._admin.connection.failure is not None:
+                failed, self._admin = self._admin, None
+                await failed.close()
             if self._admin is None:
                 admin = Admin(**self.options)
                 await admin.start()

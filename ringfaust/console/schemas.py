@@ -106,7 +106,10 @@ class Schemas:
         for number, decode in zip(new, found, strict=True):
             if isinstance(decode, BaseException):
                 self._failed[number] = now
-                log.warning("console: cannot read schema %s: %r", number, decode)
+                # Not its repr, which has the headers; and its text may have the address.
+                text = str(decode).replace(self._url, "the registry")
+                kind = type(decode).__name__
+                log.warning("console: cannot read schema %s: %s: %s", number, kind, text)
             else:
                 self._known[number] = decode
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from anyio import CancelScope
 from faststream._internal.broker import BrokerRouter, BrokerUsecase
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.configs import BrokerConfig
@@ -35,6 +36,7 @@ from ringfaust.faststream.publisher import (
     RingPublisherSpecification,
 )
 from ringfaust.faststream.subscriber import (
+    OwnCancellation,
     RingSubscriber,
     RingSubscriberSpecification,
     SubscriberConfig,
@@ -219,7 +221,7 @@ class RingBroker(RingRegistrator, BrokerUsecase[Message, RingProducer, RingBroke
             routers=routers,
             config=RingBrokerConfig(
                 options=self.options,
-                broker_middlewares=middlewares,
+                broker_middlewares=(*middlewares, OwnCancellation),
                 broker_dependencies=dependencies,
                 broker_parser=parser,
                 broker_decoder=decoder,
@@ -244,7 +246,7 @@ class RingBroker(RingRegistrator, BrokerUsecase[Message, RingProducer, RingBroke
         return connection
 
     async def start(self) -> None:
-        """Connect, attach all subscribers, and begin to handle messages.
+        """Connect, attach all subscribers, and begin to handle messages. Undone if it fails.
 
         Raises:
             Refused: a worker refused a subscriber, for example with `unknown_queue`.
@@ -252,7 +254,12 @@ class RingBroker(RingRegistrator, BrokerUsecase[Message, RingProducer, RingBroke
             KafkaError: the brokers cannot be reached or refuse the client.
         """
         await self.connect()
-        await super().start()
+        try:
+            await super().start()
+        except BaseException:
+            with CancelScope(shield=True):  # an app that exits during the start cancels it for good
+                await self.stop()
+            raise
 
     async def stop(
         self,
@@ -261,11 +268,13 @@ class RingBroker(RingRegistrator, BrokerUsecase[Message, RingProducer, RingBroke
         exc_tb: TracebackType | None = None,
     ) -> None:
         """Stop all subscribers, wait `graceful_timeout` for their handlers, and disconnect."""
-        await super().stop(exc_type, exc_val, exc_tb)
-        connection, self._connection = self._connection, None
-        self.config.broker_config.producer.connection = None
-        if connection is not None:
-            await connection.close()
+        try:
+            await super().stop(exc_type, exc_val, exc_tb)
+        finally:
+            connection, self._connection = self._connection, None
+            self.config.broker_config.producer.connection = None
+            if connection is not None:
+                await connection.close()
 
     async def ping(self, timeout: float | None = None) -> bool:
         """Whether it is connected and all of its subscribers receive messages."""

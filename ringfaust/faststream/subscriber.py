@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +16,12 @@ from faststream._internal.endpoint.subscriber import SubscriberSpecification, Su
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
 from faststream.message import StreamMessage
-from faststream.middlewares import AckPolicy
+from faststream.middlewares import AckPolicy, BaseMiddleware
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, SubscriberSpec
 
+from ringfaust.cancellation import is_cancelled
 from ringfaust.client import Message, RingConsumer
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.options import SubscriberOptions
@@ -46,6 +47,25 @@ class SubscriberConfig(SubscriberUsecaseConfig):
             if policy is not EMPTY:
                 return policy
         return AckPolicy.REJECT_ON_ERROR
+
+
+class OwnCancellation(BaseMiddleware[Any, Any]):
+    """Lets a CancelledError that is the handler's own count as its error.
+
+    FastStream takes each for a stop, after which it settles nothing: the message would be held for
+    as long as the program runs.
+    """
+
+    async def consume_scope(
+        self, call_next: Callable[[Any], Awaitable[Any]], msg: StreamMessage[Any]
+    ) -> Any:
+        """Call the handler."""
+        try:
+            return await call_next(msg)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise RuntimeError(f"the handler raised CancelledError: {error}") from error
 
 
 class RingSubscriber(SubscriberUsecase[Message]):
@@ -78,7 +98,9 @@ class RingSubscriber(SubscriberUsecase[Message]):
     @property
     def is_well(self) -> bool:
         """Whether it receives messages, or has no handler that would get them."""
-        return not self.calls or (self._receiving is not None and not self._receiving.done())
+        receiving, consumer = self._receiving, self._consumer
+        is_receiving = receiving is not None and not receiving.done()
+        return not self.calls or (is_receiving and consumer is not None and consumer.is_attached)
 
     async def start(self) -> None:
         """Attach, and begin to handle messages.

@@ -19,7 +19,7 @@ from faststream.exceptions import (
 )
 from faststream.specification import AsyncAPI
 
-from ringfaust.client import BadArgument, RingProducer
+from ringfaust.client import BadArgument, RingConsumer, RingProducer
 from ringfaust.client.options import SubscriberOptions
 from ringfaust.faststream import RingBroker, RingMessage, RingResponse, RingRouter
 from ringfaust.testing import MemoryBroker
@@ -104,9 +104,11 @@ async def test_what_another_producer_sent_is_read_without_a_content_type(
         (AckPolicy.ACK_FIRST, {"acked": 1}, 1),
     ],
 )
+@pytest.mark.parametrize("error", [PaymentDownError("no answer"), asyncio.CancelledError()])
 async def test_a_policy_says_what_happens_to_a_message_that_fails(
-    memory: MemoryBroker, policy: AckPolicy | None, counts: dict[str, int], calls: int
-) -> None:
+    memory: MemoryBroker, policy: AckPolicy | None, counts: dict[str, int], calls: int,
+    error: BaseException,
+) -> None:  # fmt: skip
     options: Any = {} if policy is None else {"ack_policy": policy}
     broker = RingBroker("shop", bootstrap_servers=memory.bootstrap_servers, **options)
     called = []
@@ -114,7 +116,7 @@ async def test_a_policy_says_what_happens_to_a_message_that_fails(
     @broker.subscriber("orders")
     async def fail(order: Order) -> None:
         called.append(order)
-        raise PaymentDownError("no answer")
+        raise error
 
     async with started(broker):
         await broker.publish(EGGS, "orders")
@@ -125,7 +127,8 @@ async def test_a_policy_says_what_happens_to_a_message_that_fails(
     }  # fmt: skip
     assert len(called) == calls
     if calls == 1 and counts == {"dead": 1}:
-        assert reasons(memory) == ["PaymentDownError: no answer"]
+        (reason,) = reasons(memory)
+        assert str(error) in reason and "Error" in reason
 
 
 async def test_half_a_character_in_the_reason_leaves_no_message_held(
@@ -265,6 +268,29 @@ async def test_a_handler_can_stop_its_subscriber(memory: MemoryBroker, broker: R
     assert memory.counts("orders").ready == 1
 
 
+async def test_a_start_that_fails_leaves_nothing_attached(
+    memory: MemoryBroker, broker: RingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, begun = RingConsumer.start, []
+
+    async def start_one(consumer: RingConsumer) -> None:
+        begun.append(consumer)
+        if len(begun) > 1:
+            raise BadArgument("no more")
+        await start(consumer)
+
+    @broker.subscriber("orders")
+    @broker.subscriber("orders")
+    async def never(order: Order) -> None: ...
+
+    monkeypatch.setattr(RingConsumer, "start", start_one)
+    with pytest.raises(BadArgument, match="no more"):
+        await FastStream(broker).run()
+    assert [each.is_attached for each in begun] == [False, False]
+    with pytest.raises(IncorrectState):
+        await broker.publish(EGGS, "orders")
+
+
 async def test_an_app_exits_when_its_consumer_cannot_go_on(
     memory: MemoryBroker, broker: RingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +303,28 @@ async def test_an_app_exits_when_its_consumer_cannot_go_on(
     monkeypatch.setattr("ringfaust.client.RingConsumer.receive", refuse)
     async with asyncio.timeout(10):
         await FastStream(broker).run()
+
+
+async def test_a_ping_does_not_wait_for_a_handler(
+    memory: MemoryBroker, broker: RingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise BadArgument("no more")
+
+    gate = Gate()
+
+    @broker.subscriber("orders", heartbeat_ms=10)
+    async def wait(order: Order) -> None:
+        await gate.wait(order)
+
+    monkeypatch.setattr("ringfaust.client.attachment.Attachment._send_heartbeat", refuse)
+    async with started(broker):
+        await broker.publish(EGGS, "orders")
+        await gate.has(1)
+        (subscriber,) = broker.subscribers
+        await until(lambda: not subscriber.is_well)
+        assert gate.waiting and not await broker.ping()
+        gate.opened.set()
 
 
 async def test_middlewares_dependencies_and_routers_work_as_elsewhere(

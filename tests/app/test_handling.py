@@ -7,9 +7,9 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -246,6 +246,23 @@ async def test_the_annotation_or_the_deserializer_says_how_a_body_is_read(
     assert seen == [body]
 
 
+@pytest.mark.parametrize("annotation", [Context, Context | None, Annotated[Context, "ours"]])
+async def test_a_context_is_given_however_it_is_annotated(
+    ring_app: RunApp, annotation: Any
+) -> None:
+    app, seen = RingApp("shop"), []
+
+    async def handle(order: Order, context: Any = None) -> None:
+        seen.append(type(context))
+
+    handle.__annotations__["context"] = annotation
+    app.subscriber("orders")(handle)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await shop.settled()
+    assert seen == [Context]
+
+
 @pytest.mark.parametrize(("options", "held"), [({}, 3), ({"credit": 5}, 5)])
 async def test_concurrency_bounds_what_is_handled_and_what_is_held_unless_there_is_a_credit(
     options: SubscriberOptions, held: int, ring_app: RunApp
@@ -277,6 +294,23 @@ async def test_a_handler_that_takes_long_keeps_its_message(ring_app: RunApp) -> 
         await shop.settled()
         assert shop.broker.counts("orders").acked == 1
     assert gate.most == 1
+
+
+async def test_the_health_does_not_wait_for_a_handler(
+    ring_app: RunApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise BadArgument("no more")
+
+    app, gate = RingApp("shop"), Gate()
+    app.subscriber("orders", heartbeat_ms=10)(gate.wait)
+    monkeypatch.setattr("ringfaust.client.attachment.Attachment._send_heartbeat", refuse)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await gate.has(1)
+        await until(lambda: not app.health().is_ok)
+        assert gate.waiting
+        gate.opened.set()
 
 
 async def test_middlewares_run_around_the_handler_and_see_its_exception(ring_app: RunApp) -> None:
@@ -512,6 +546,16 @@ def event(order: threading.Event) -> None:
     """Takes what no JSON is."""
 
 
+def yielding(order: Order) -> Iterator[None]:
+    """Is never run by a call."""
+    yield
+
+
+async def yielding_later(order: Order) -> AsyncIterator[None]:
+    """Neither is this one."""
+    yield
+
+
 @pytest.mark.parametrize(
     ("options", "function", "text"),
     [
@@ -532,6 +576,8 @@ def event(order: threading.Event) -> None:
         ({}, lambda order, /: None, "parameter order must have a name to use"),
         ({}, print, "handler <built-in function print> is not a function or method"),
         ({}, functools.partial(strange), "is not a function or method; wrap it in one"),
+        ({}, yielding, "handler yielding is a generator, whose body nobody would run"),
+        ({}, yielding_later, "is a generator, whose body nobody would run; do not yield"),
         ({}, unknown, "name 'Nobody' is not defined in an annotation"),
         ({}, event, "cannot be read from JSON; give the subscriber a deserializer"),
     ],

@@ -6,9 +6,10 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from unittest.mock import AsyncMock, call, create_autospec
+from unittest.mock import AsyncMock, Mock, call, create_autospec
 
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
 
 from ringfaust.client import RingProducer
 from ringfaust.client.errors import NoAnswer, Refused
@@ -18,6 +19,7 @@ from ringfaust.config.applied import InUse
 from ringfaust.console import backend, sending
 from ringfaust.console.rendering import ASSETS, body_of, one_line
 from ringfaust.core.catalog import Configuration
+from ringfaust.testing import MemoryBroker
 from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
 
 Q = {"queue": "orders"}
@@ -279,3 +281,21 @@ async def test_the_routes_in_use_are_those_that_were_applied(
 
     monkeypatch.setattr(backend, "configuration_in_use", configuration_in_use)
     assert await backend.Backend(WorkerConfig(), led_by("old")).queues() == led_by("new")
+
+
+async def test_a_connection_that_cannot_read_answers_any_more_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with MemoryBroker() as broker:
+        where = {"bootstrap_servers": broker.bootstrap_servers}
+        monkeypatch.setattr(backend.Backend, "options", where)
+        pages = backend.Backend(WorkerConfig(), QueuesConfig())
+        admin = await pages.admin()
+        assert await pages.admin() is admin
+        with monkeypatch.context() as once:
+            fails = Mock(side_effect=TopicAuthorizationFailedError())
+            once.setattr("ringfaust.client.connection.Connection._take_reply", fails)
+            with pytest.raises(TopicAuthorizationFailedError):
+                await admin.queues()
+        assert [each.queue for each in await (await pages.admin()).queues()] == ["orders"]
+        await pages.close()

@@ -160,6 +160,17 @@ async def test_what_cannot_be_decoded_stays_as_it_is(registry: tuple[SmallRegist
     assert len(small.asked) == asked, "neither what is known nor what has failed is asked again"
 
 
+async def test_what_the_log_says_of_a_failure_is_no_secret(
+    registry: tuple[SmallRegistry, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with_password = registry[1].replace("//", "//user:hunter2@")
+    for url in (with_password, with_password + "0" * 9):
+        await Schemas(url).decoded(value(404, b"x"))
+    first, second = caplog.messages
+    assert "404" in first and "hunter2" not in second
+    assert base64.b64encode(b"user:hunter2").decode() not in caplog.text
+
+
 async def test_values_are_decoded_beside_the_event_loop(
     registry: tuple[SmallRegistry, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 
 from ringfaust.client import (
+    Admin,
     BadArgument,
     Closed,
     RingConsumer,
@@ -206,6 +207,22 @@ async def test_it_is_settled_when_nothing_is_ready_or_held(
 
 
 # --- clients ------------------------------------------------------------------------------------
+
+
+async def test_a_name_that_is_misspelled_is_no_empty_queue(shop: MemoryBroker) -> None:
+    assert shop.counts("departures.UA").added == 0  # a pattern declares it
+    for name in ("oders", "departures"):
+        with pytest.raises(BadArgument, match=f"no queue '{name}'; (did you mean 'orders'|known)"):
+            shop.counts(name)
+        with pytest.raises(BadArgument, match=f"no queue '{name}'"):
+            await shop.settled("orders", name)
+    with pytest.raises(BadArgument, match="no topic 'flight'; did you mean 'flights'"):
+        shop.records("flight")
+    async with Admin(bootstrap_servers=shop.bootstrap_servers) as admin:
+        await send(shop, "orders", "a")
+        await admin.apply({"routes": [], "queues": {"jobs": {}}})
+        await admin.delete_queue("orders")
+    assert shop.counts("orders").added == 0  # there was one
 
 
 async def test_programs_in_several_threads_share_it(shop: MemoryBroker) -> None:

@@ -16,6 +16,7 @@ from ringfaust.client.errors import BadArgument
 from ringfaust.config import QueuesConfig, WorkerConfig, load_queues
 from ringfaust.config.documents import check, shipped
 from ringfaust.core.model import Counts
+from ringfaust.errors import suggestion
 from ringfaust.protocol.dead import DeadMessage
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, Role
@@ -125,8 +126,13 @@ class MemoryBroker:
     # --- what happened ---------------------------------------------------------------------------
 
     def counts(self, queue: str) -> Counts:
-        """The counts of a queue: how many messages it holds, by state, and how many have left."""
+        """The counts of a queue: how many messages it holds, by state, and how many have left.
+
+        Raises:
+            BadArgument: no queue has or had that name, and the configuration declares none.
+        """
         with self.topics.lock:
+            self._worker.check_name(queue)
             return self._worker.counts().get(queue, Counts())
 
     def dead(self) -> list[DeadMessage]:
@@ -142,9 +148,16 @@ class MemoryBroker:
         return [*DeadMessage.read_all(records)]
 
     def records(self, topic: str) -> list[FetchedRecord]:
-        """The records of a topic, by partition and in their order."""
+        """The records of a topic, by partition and in their order.
+
+        Raises:
+            BadArgument: there is no such topic.
+        """
         with self.topics.lock:
-            places = [(topic, number) for number in range(self.topics.partitions.get(topic, 0))]
+            known = self.topics.partitions
+            if topic not in known:
+                raise BadArgument(f"no topic {topic!r}; {suggestion(topic, sorted(known))}")
+            places = [(topic, number) for number in range(known[topic])]
             return [record for place in places for record in self.topics.read(place, 0)]
 
     async def settled(self, *queues: str) -> None:
@@ -154,7 +167,10 @@ class MemoryBroker:
 
         Raises:
             NotSettled: some still are after 10 s.
+            BadArgument: see `counts`.
         """
+        for queue in queues:
+            self._worker.check_name(queue)
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:

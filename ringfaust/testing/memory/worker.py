@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add
 
+from ringfaust.client.errors import BadArgument
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.core.address import subscription_queue
 from ringfaust.core.catalog import Configuration
@@ -15,7 +16,7 @@ from ringfaust.core.model import Counts
 from ringfaust.core.state import State
 from ringfaust.core.transitions.attaching import deadline
 from ringfaust.core.transitions.sweeping import timers
-from ringfaust.errors import ProtocolError
+from ringfaust.errors import ProtocolError, suggestion
 from ringfaust.processor.outbox import Outputs
 from ringfaust.processor.processor import Processor, ProcessorConfig
 from ringfaust.processor.repartition import Repartitioner
@@ -108,6 +109,8 @@ class MemoryWorker:
         )
         self.inputs: frozenset[str] = frozenset()
         """The topics of the routes."""
+        self._used: set[str] = set()
+        """The queues that anything has happened to."""
         self._document = queues.document()
         self._repartitionings: dict[Place, Repartitioner[list[OutRecord]]] = {}
         self._copied: dict[Place, int] = {}
@@ -212,6 +215,18 @@ class MemoryWorker:
         row = worker_row(level, len(self.counts()), self._started_ms, self._topics.now_ms)
         self._publish(0, [row])
 
+    def check_name(self, name: str) -> None:
+        """Refuse a queue that is misspelled: it would look like one that is empty.
+
+        Raises:
+            BadArgument: no queue has or had that name, and the configuration declares none.
+        """
+        catalogs = [each.processor.state.catalog for each in self._partitions]
+        if name not in self._used and not any(each.declares(name) for each in catalogs):
+            declared = {known for each in catalogs for known in each.declared_names()}
+            known = suggestion(name, sorted(declared | self._used))
+            raise BadArgument(f"no queue {name!r}; {known}")
+
     def counts(self) -> dict[str, Counts]:
         """The counts of each queue that has had a message or a command."""
         found: dict[str, Counts] = {}
@@ -247,6 +262,7 @@ class MemoryWorker:
     def _commit(self, each: _Partition) -> None:
         processor = each.processor
         changed = processor.activity().changed
+        self._used.update(changed)
         outputs = processor.outputs()
         each.store.apply(processor.writes().store)
         processor.committed(CACHE_BYTES)
