@@ -219,12 +219,6 @@ def _dead(line: Line) -> str:
     return f"{why}. It is in the dead topic."
 
 
-def _unreadable(line: Line) -> str:
-    if line["reason"] == "skipped":  # its text begins with that word, and says by whom and why
-        return f"was {line['text']}. It is in the dead topic."
-    return f"could not be read ({line['reason']}): {line['text']}. It is in the dead topic."
-
-
 def _waits_ready(line: Line) -> str:
     return "it is in the queue, ready to be delivered."
 
@@ -401,7 +395,7 @@ _TABLE = (
             _SOURCE._replace(optional=True, note="if it came through the repartition topic"),
             _REASON._replace(values=Literal["undecodable", "too_large", "skipped"]), _TEXT,
         ),
-        _unreadable,
+        lambda e: f"is in the dead topic, and in no queue ({e['reason']}): {e['text']}.",
         has_step=False,
     ),
     Event(
