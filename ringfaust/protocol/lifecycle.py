@@ -396,7 +396,7 @@ _TABLE = (
             _SOURCE._replace(optional=True, note="if it came through the repartition topic"),
             _REASON._replace(values=Literal["undecodable", "too_large", "skipped"]), _TEXT,
         ),
-        lambda e: f"could not be read ({e['reason']}): {e['text']}. It is in the dead topic.",
+        lambda e: f"is in the dead topic, and in no queue ({e['reason']}): {e['text']}.",
         has_step=False,
     ),
     Event(

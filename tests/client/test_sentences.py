@@ -146,13 +146,18 @@ def test_an_ack_in_a_transaction_waits_for_its_decision() -> None:
 
 
 @pytest.mark.parametrize("topic", ["orders", "hop"])
-def test_a_record_that_is_not_readable_is_told_by_its_place(topic: str) -> None:
+@pytest.mark.parametrize(
+    "error", [ProtocolError("no id"), ProtocolError("skipped by ann: too large", "skipped")]
+)
+def test_a_record_that_is_in_no_queue_is_told_by_its_place(
+    topic: str, error: ProtocolError
+) -> None:
     """S1: its producer knows where it was written, not where a worker has copied it."""
     record, place = FetchedRecord(topic, 0, 1), "orders/0/1"
     search = Search([place])
-    search.look(undecodable_line(record, place, ProtocolError("no id"), 1, NOW_MS).encode())
+    search.look(undecodable_line(record, place, error, 1, NOW_MS).encode())
     (headline, *_) = story(search.lifecycles())
-    says = "could not be read (undecodable): no id. It is in the dead topic."
+    says = f"is in the dead topic, and in no queue ({error.reason}): {error}."
     assert headline == f"Message orders/0/1: {says}"
 
 
