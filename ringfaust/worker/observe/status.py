@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.core.queue import QueueRow
 from ringfaust.kafka.status_topic import StatusRow
-from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, worker_key
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, read_time_ms, worker_key
 from ringfaust.times import wall_ms
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.queue_status import PartitionStatus
@@ -244,8 +244,5 @@ class StatusPublisher:
 
 def _is_gone(value: bytes) -> bool:
     """Whether the row of a worker is so old that the worker is gone, or is no such row."""
-    try:
-        time_ms = json.loads(value)["time_ms"]
-        return bool(wall_ms() - time_ms > _FORGET_MS)
-    except (ValueError, TypeError, KeyError):
-        return True
+    time_ms = read_time_ms(value)
+    return time_ms is None or wall_ms() - time_ms > _FORGET_MS
