@@ -32,7 +32,6 @@ from ringfaust.core.catalog import Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
-from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.offsets import CommittedOffset, group_offsets_again
 from ringfaust.kafka.shared_clients import SharedClients, shared_clients
@@ -46,6 +45,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.supervisor import on_end_of_input
 from ringfaust.times import wall_ms
+from ringfaust.transactional.configuration_topic import configuration_log
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
 from ringfaust.worker.context import TaskSettings, WorkerContext
