@@ -38,7 +38,7 @@ EXAMPLES = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 HEADERS = {
     value for name, value in vars(h).items() if name.isupper() and isinstance(value, str)
 } - {h.PREFIX}
-UNDECODABLE_REASONS = {ProtocolError("").reason, "too_large"}
+UNDECODABLE_REASONS = {ProtocolError("").reason, "too_large", "skipped"}
 
 
 def table(heading: str, first: str) -> dict[str, list[str]]:

@@ -114,7 +114,7 @@ class World:
     async def count(self) -> None:
         """Have every queue looked at once."""
         for work in self.works:
-            await self.numbers.count_once(work, work.state, self.publisher)
+            await self.numbers.count_once(work, work.state, self.publisher.part)
 
 
 @pytest.fixture
