@@ -14,9 +14,9 @@ from ringfaust.config.topics import TopicProblem, check_topics
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.core import levels
 from ringfaust.core.catalog import Configuration
-from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.protocol.records import Role
 from ringfaust.times import time_text
+from ringfaust.transactional.configuration_topic import configuration_log
 
 
 class InUse(NamedTuple):

@@ -135,26 +135,21 @@ async def until_ready(ask: Callable[[], Awaitable[T]], timeout_s: float) -> T:
 
 
 class KafkaAdmin:
-    """An open connection to the brokers. Use `open_admin` to get one."""
+    """An open connection to the brokers. Use `open_admin` to get one.
+
+    Everything raises `KafkaError` if a request fails; `open_admin` translates it.
+    """
 
     def __init__(self, client: kafka.AIOKafkaAdminClient) -> None:
         self._client = client
 
     async def names(self) -> list[str]:
-        """Return the names of all topics that are not internal to Kafka, in order.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
-        """
+        """Return the names of all topics that are not internal to Kafka, in order."""
         found: list[dict[str, Any]] = await self._client.describe_topics()
         return sorted(topic["topic"] for topic in found if not topic["is_internal"])
 
     async def existing(self, names: Collection[str]) -> dict[str, ExistingTopic]:
-        """Return those of the named topics that exist.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
-        """
+        """Return those of the named topics that exist."""
         # Ask for all topics: brokers may create a topic that a client asks for by name.
         found: list[dict[str, Any]] = await self._client.describe_topics()
         partitions = {
@@ -194,9 +189,6 @@ class KafkaAdmin:
 
         Waits for up to `COORDINATOR_TIMEOUT_S`: a cluster creates its transaction log only when it
         is first asked for a coordinator.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
         """
         try:
             await until_ready(
@@ -208,11 +200,7 @@ class KafkaAdmin:
         return None
 
     async def group(self, name: str) -> GroupDescription:
-        """Describe a consumer group. One that does not exist has no members.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
-        """
+        """Describe a consumer group. One that does not exist has no members."""
         return await until_ready(lambda: self._describe(name), COORDINATOR_TIMEOUT_S)
 
     async def _describe(self, group: str) -> GroupDescription:
@@ -224,21 +212,13 @@ class KafkaAdmin:
         return GroupDescription(protocol, found)
 
     async def remove_member(self, group: str, instance: str) -> None:
-        """Remove a static member from a group; one that is not in it stays out.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
-        """
+        """Remove a static member from a group; one that is not in it stays out."""
         await until_ready(
             lambda: remove_member(self._client, group, instance), COORDINATOR_TIMEOUT_S
         )
 
     async def authorized(self, names: Sequence[str], group: str) -> Authorized | None:
-        """What the brokers let this client do with topics and a group; None if they do not say.
-
-        Raises:
-            KafkaError: a request failed; `open_admin` translates it.
-        """
+        """What the brokers let this client do with topics and a group; None if they do not say."""
         return await until_ready(
             lambda: authorized(self._client, names, group), COORDINATOR_TIMEOUT_S
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -74,7 +74,8 @@ async def time_left(brokers: Brokers, topics: Collection[str], read: Read) -> di
             if tp.topic not in retention:
                 continue
             consumer.seek(tp, first)
-            for record in await _next(consumer, tp):
+            fetched = await consumer.getmany(tp, timeout_ms=_FETCH_MS, max_records=1)
+            for record in fetched.get(tp, ()):
                 kept_s = retention[tp.topic]
                 left = TimeLeft(record.timestamp / 1000 + kept_s - time.time(), kept_s)
                 found[tp.topic] = min(left, found.get(tp.topic, left))
@@ -92,9 +93,3 @@ async def _unread(consumer: AIOKafkaConsumer, read: Read) -> dict[TopicPartition
         if first < ends[tp]:
             found[tp] = (first, ends[tp])
     return found
-
-
-async def _next(consumer: AIOKafkaConsumer, tp: TopicPartition) -> list[Any]:
-    """The next record of a partition, if there is one."""
-    found = await consumer.getmany(tp, timeout_ms=_FETCH_MS, max_records=1)
-    return list(found.get(tp, ()))

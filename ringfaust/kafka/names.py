@@ -5,31 +5,15 @@ from `queues.yaml`. The rules that clients share are in `protocol.names`; `topic
 `worker_group` are re-exported from there.
 
 A Kafka producer that starts with a transactional id fences the earlier producer with the same id.
+What has a slash in its name belongs to nothing else: no application or job may have one.
 """
 
 from __future__ import annotations
 
 from ringfaust.protocol.names import topic_name, worker_group
 
-__all__ = [
-    "admin_client_id",
-    "backfill_group",
-    "import_group",
-    "import_transactional_id",
-    "lake_group",
-    "lake_redrive_group",
-    "partition_transactional_id",
-    "redrive_transactional_id",
-    "redriven_group",
-    "repartition_transactional_id",
-    "session_transactional_id",
-    "slice_transactional_id",
-    "spark_group",
-    "spark_transactional_id",
-    "topic_name",
-    "worker_group",
-    "worker_protocol",
-]
+__all__ = ["topic_name", "worker_group"]
+"""Those of another module. Names that are defined here need no entry."""
 
 
 def worker_protocol(fingerprint: str) -> str:
@@ -52,15 +36,12 @@ def second_transactional_id(first: str) -> str:
 
 
 def repartition_transactional_id(application: str, topic: str, partition: int) -> str:
-    """Return the id of the producer that repartitions one partition of a producer's topic.
-
-    It contains a slash, which no application name may, so it belongs to no other application.
-    """
+    """Return the id of the producer that repartitions one partition of a producer's topic."""
     return f"{application}-hop/{topic}/{partition}"
 
 
 def clock_transactional_id(application: str, process: str) -> str:
-    """Return the id with which a worker process asks for the brokers' time; it contains a slash."""
+    """Return the id with which a worker process asks for the brokers' time."""
     return f"{application}-clock/{process}"
 
 
@@ -70,10 +51,7 @@ def redrive_transactional_id(application: str) -> str:
 
 
 def redriven_group(application: str, page: int) -> str:
-    """Return the consumer group that says which records of a page have been redriven (ADR 45).
-
-    It contains a slash, which no application or job name may, so it belongs to nothing else.
-    """
+    """Return the consumer group that says which records of a page have been redriven (ADR 45)."""
     return f"{application}-redriven/{page}"
 
 
@@ -93,15 +71,12 @@ def lake_redrive_group(application: str, job: str) -> str:
 
 
 def import_group(application: str, digest: str) -> str:
-    """Return the consumer group that holds the progress of `ringfaust import` with one file.
-
-    It contains a slash, which no application or job name may, so it belongs to nothing else.
-    """
+    """Return the consumer group that holds the progress of `ringfaust import` with one file."""
     return f"{application}-import/{digest}"
 
 
 def import_transactional_id(application: str, digest: str) -> str:
-    """Return the id of the producer of `ringfaust import` with one file; it contains a slash."""
+    """Return the id of the producer of `ringfaust import` with one file."""
     return f"{application}-import/{digest}"
 
 
@@ -111,18 +86,12 @@ def slice_transactional_id(group: str, number: int) -> str:
 
 
 def spark_group(application: str) -> str:
-    """Return the consumer group whose offsets say how far `ringfaust spark ring` has come.
-
-    It contains a slash, which no application or job name may, so it belongs to nothing else.
-    """
+    """Return the consumer group whose offsets say how far `ringfaust spark ring` has come."""
     return f"{application}-spark/ring"
 
 
 def lake_group(application: str) -> str:
-    """Return the consumer group whose offsets say how far `ringfaust spark lake` has come.
-
-    It contains a slash, which no application or job name may, so it belongs to nothing else.
-    """
+    """Return the consumer group whose offsets say how far `ringfaust spark lake` has come."""
     return f"{application}-spark/lake"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -13,7 +12,15 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
-from ringfaust.protocol.status import SIGNS, Sign, read_key, read_sign, sign_key, write_sign
+from ringfaust.protocol.status import (
+    SIGNS,
+    Sign,
+    read_key,
+    read_sign,
+    read_time_ms,
+    sign_key,
+    write_sign,
+)
 from ringfaust.times import wall_ms
 from ringfaust.transactional.vendor import stop_client
 
@@ -109,12 +116,9 @@ def _take(signs: dict[str, _Row], key: bytes | None, value: bytes | None) -> boo
             return False
         worker, interval_ms = f"{_WORKER}{row[1]}", 0
     signs.pop(worker, None)
-    if value is None:
+    if value is None or (time_ms := read_time_ms(value)) is None:
         return False
-    try:
-        signs[worker] = _Row(int(json.loads(value)["time_ms"]), interval_ms)
-    except (ValueError, TypeError, KeyError):
-        return False
+    signs[worker] = _Row(time_ms, interval_ms)
     return True
 
 

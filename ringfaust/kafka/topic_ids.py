@@ -8,7 +8,6 @@ the request that has them (12, which brokers know from Kafka 3.1 on).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,6 @@ from aiokafka.errors import KafkaError, StaleMetadata, for_code
 
 from ringfaust.kafka.admin import connected_admin
 from ringfaust.kafka.vendor import TopicMetadata, ask_every_broker
-
-log = logging.getLogger(__name__)
 
 _UNKNOWN_TOPIC = 3
 _TIMEOUT_S = 20.0

@@ -54,6 +54,8 @@ def worker_key(worker: str) -> bytes:
     return f"worker/{worker}".encode()
 
 
+_MAKES_NO_SENSE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
+"""What a value raises that no worker has written."""
 _SIGN = b"alive/"
 SIGNS = 4
 """How many signs a worker gives in the time after which a silent one is gone. So one is gone once
@@ -92,9 +94,17 @@ def read_sign(key: bytes | None, value: bytes | None) -> Sign | None:
         return None
     try:
         interval_ms = int(json.loads(value or b"{}")["interval_ms"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except _MAKES_NO_SENSE:
         interval_ms = 0
     return Sign(worker, max(interval_ms, 0), value is not None)
+
+
+def read_time_ms(value: bytes) -> int | None:
+    """When a worker wrote its row, or a sign of life; None: it is no such row."""
+    try:
+        return int(json.loads(value)["time_ms"])
+    except _MAKES_NO_SENSE:
+        return None
 
 
 def read_key(key: bytes | None) -> tuple[Kind, str] | None:

@@ -62,7 +62,10 @@ async def dead_reader(client: Mapping[str, Any], topic: str) -> AsyncIterator[De
 
 
 class DeadReader:
-    """Reads the dead or evicted topic; see `dead_reader`."""
+    """Reads the dead or evicted topic; see `dead_reader`.
+
+    Everything raises `KafkaError` if the brokers fail.
+    """
 
     def __init__(self, consumer: AIOKafkaConsumer, places: Sequence[TopicPartition]) -> None:
         self._consumer = consumer
@@ -84,7 +87,6 @@ class DeadReader:
 
         Raises:
             BadSelector: the selector is not valid.
-            KafkaError: the brokers failed.
         """
         matcher = DeadMatcher(wanted)
         begins = await self._starts(wanted.since_ms)
@@ -119,9 +121,6 @@ class DeadReader:
         """Return the messages whose records have these partitions and offsets.
 
         Records that are gone are left out.
-
-        Raises:
-            KafkaError: the brokers failed.
         """
         await self._starts(0)
         left: dict[TopicPartition, list[int]] = {place: [] for place in self._places}
@@ -143,7 +142,6 @@ class DeadReader:
 
         Raises:
             BadSelector: the selector is not valid.
-            KafkaError: the brokers failed.
         """
         matcher = DeadMatcher(wanted)
         begins = await self._starts(wanted.since_ms)
@@ -154,11 +152,7 @@ class DeadReader:
         return found
 
     async def follow(self, wanted: DeadFilter) -> AsyncIterator[DeadMessage]:
-        """Yield the messages that match and come after those of `latest`, without end.
-
-        Raises:
-            KafkaError: the brokers failed.
-        """
+        """Yield the messages that match and come after those of `latest`, without end."""
         matcher = DeadMatcher(wanted)
         self._seek(self._ends)
         while True:

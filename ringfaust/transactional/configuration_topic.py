@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from ringfaust.protocol.revisions import PARTITION, ConfigurationLog, read_log
+from ringfaust.transactional.vendor import stop_client
 
 _POLL_MS = 100
 
@@ -38,3 +40,20 @@ async def read_configurations(consumer: AIOKafkaConsumer, topic: str) -> Configu
         for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
             rows += [(each.key, each.value) for each in records]
     return read_log(rows)
+
+
+async def configuration_log(client: Mapping[str, Any], topic: str) -> ConfigurationLog:
+    """Return what was applied, and the feature level; nothing if the topic does not exist.
+
+    Args:
+        client: options of any Kafka client.
+        topic: the name of the configuration topic.
+
+    Raises:
+        KafkaError: the brokers cannot be reached or refuse the client.
+    """
+    consumer = AIOKafkaConsumer(**client, **OPTIONS)
+    try:
+        return await read_configurations(consumer, topic) or read_log(())
+    finally:
+        await stop_client(consumer)

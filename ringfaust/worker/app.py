@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from logging.config import dictConfig
@@ -32,7 +32,6 @@ from ringfaust.core.catalog import Configuration
 from ringfaust.core.state import State
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
-from ringfaust.kafka.configuration_topic import configuration_log
 from ringfaust.kafka.names import worker_group, worker_protocol
 from ringfaust.kafka.offsets import CommittedOffset, group_offsets_again
 from ringfaust.kafka.shared_clients import SharedClients, shared_clients
@@ -46,6 +45,7 @@ from ringfaust.protocol.records import Role
 from ringfaust.protocol.route_changes import feeds_of
 from ringfaust.supervisor import on_end_of_input
 from ringfaust.times import wall_ms
+from ringfaust.transactional.configuration_topic import configuration_log
 from ringfaust.worker.assignment import Assignment
 from ringfaust.worker.clock import CheckedClock, ClockSkewed, SystemClock
 from ringfaust.worker.context import TaskSettings, WorkerContext
@@ -146,9 +146,10 @@ def create_app(
     assignment = Assignment(context, feeds, used.revision)
     app.listener = app.holdings = assignment
     loop_watch = LoopWatch()
-    app.background = [
-        _signs_of_life(worker, app, identity, loop_watch), *_background(clock, log_ends)
-    ]  # fmt: skip
+    background = [_signs_of_life(worker, app, identity, loop_watch)]
+    if isinstance(clock, CheckedClock):
+        background += [log_ends.run, lambda _: clock.watch()]
+    app.background = background
     memory = MemoryBudget(worker.memory_bytes)
     app.held_back = partial(_held_back, memory, topics[Role.CONTROL])
     health = Health(
@@ -206,7 +207,8 @@ async def _beside(
         clock_skew_ms=lambda: clock.skew_ms if isinstance(clock, CheckedClock) else None,
     )
     running = [
-        health.memory.watch(), health.watch(), numbers.count(status), status.run(), loop_watch.run()
+        health.memory.watch(), health.watch(), numbers.count(status.part), status.run(),
+        loop_watch.run(),
     ]  # fmt: skip
     async with AsyncExitStack() as opened:
         await opened.enter_async_context(clients)
@@ -228,13 +230,6 @@ def _clock(worker: WorkerConfig, *, is_checked: bool) -> WorkerClock:
     return CheckedClock(
         worker.clock_skew_max_ms, partial(_clock_skew_ms, worker), is_checked=is_checked
     )
-
-
-def _background(clock: WorkerClock, log_ends: LogEnds) -> Sequence[Background]:
-    """What else runs in the thread of the group's member."""
-    if not isinstance(clock, CheckedClock):
-        return []
-    return [log_ends.run, lambda _: clock.watch()]
 
 
 def _signs_of_life(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from faust.types import TP
 
@@ -30,18 +29,10 @@ from ringfaust.worker.interfaces import (
     WorkerClock,
 )
 
-
-class NewProcessor(Protocol):
-    """Creates the processor of a partition from what its store holds."""
-
-    def __call__(
-        self,
-        store: KeyValue,
-        positions: Mapping[str, int],
-        new_batches: Callable[[], RecordBatches],
-        /,
-    ) -> Processor[RecordBatches]:
-        """Create it."""
+NewProcessor = Callable[
+    [KeyValue, Mapping[str, int], Callable[[], RecordBatches]], Processor[RecordBatches]
+]
+"""Creates the processor of a partition, from its store, its positions and an empty buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,14 @@ def test_a_new_sign_is_waited_for_as_long_as_the_slowest_worker_takes() -> None:
     assert sign_topic._patience_s({}, 1_000) == 0.5
 
 
+@pytest.mark.parametrize("value", [b"[]", b"\xff", b'{"time_ms":1e999}', b"[" * 100_000])
+def test_a_sign_that_makes_no_sense_is_none(value: bytes) -> None:
+    """It kept every worker that started from giving signs of life, and all commands that ask."""
+    signs: dict[str, sign_topic._Row] = {}
+    assert not sign_topic._take(signs, sign_key("a"), value)
+    assert signs == {}
+
+
 async def write(app: Application, key: bytes, time_ms: int | None) -> None:
     """Write a row to the status topic; None removes it."""
     value = None if time_ms is None else json.dumps({"time_ms": time_ms}).encode()

@@ -1,6 +1,7 @@
 """The stored layout of a message, and of an input record that a Spark job keeps waiting.
 
 Both end with the lengths of their texts up front and the texts behind, so a reader slices once.
+Both readers raise `UnknownRowVersion` if a newer ringfaust wrote the row.
 """
 
 from __future__ import annotations
@@ -72,11 +73,7 @@ def _read_headers(raw: bytes, at: int, count: int) -> tuple[tuple[str, bytes], .
 
 
 def read_message(raw: bytes) -> Message:
-    """Decode a message.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote it.
-    """
+    """Decode a message."""
     if raw[0] != VERSION:
         raise UnknownRowVersion("message", raw[0], VERSION)
     (
@@ -126,11 +123,7 @@ def write_record(record: FetchedRecord) -> bytes:
 
 
 def read_record(raw: bytes) -> tuple[Any, ...]:
-    """Decode a waiting record: the fields of a `FetchedRecord`, in their order.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote it.
-    """
+    """Decode a waiting record: the fields of a `FetchedRecord`, in their order."""
     at = body_start(raw, "waiting record")
     fields = _RECORD_BODY.unpack_from(raw, at)
     partition, offset, timestamp, kind, *lengths, header_count = fields

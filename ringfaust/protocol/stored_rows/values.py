@@ -1,4 +1,7 @@
-"""Values of stored rows, by kind: most are JSON; messages, deliveries and queues have layouts."""
+"""Values of stored rows, by kind: most are JSON; messages, deliveries and queues have layouts.
+
+All that decodes a row raises `UnknownRowVersion` if a newer ringfaust wrote it.
+"""
 
 from __future__ import annotations
 
@@ -82,11 +85,7 @@ def write_positions(positions: Mapping[str, int]) -> bytes:
 
 
 def read_positions(raw: bytes | None) -> dict[str, int]:
-    """Decode the positions; a new store has none.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote them.
-    """
+    """Decode the positions; a new store has none."""
     return dict(read_json(raw, "positions")) if raw else {}
 
 
@@ -109,11 +108,7 @@ def write_inputs(inputs: Mapping[str, InputState]) -> bytes:
 
 
 def read_inputs(raw: bytes | None) -> dict[str, InputState]:
-    """Decode what is known about the inputs; old stores have nothing.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote it.
-    """
+    """Decode what is known about the inputs; old stores have nothing."""
     found = read_json(raw, "inputs") if raw else {}
     return {topic: InputState(*fields) for topic, fields in found.items()}
 
@@ -145,11 +140,7 @@ def write_feeds(feeds: Feeds) -> bytes:
 
 
 def read_feeds(raw: bytes | None) -> Feeds | None:
-    """Decode what fed the queues; None if it was never stored.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote it.
-    """
+    """Decode what fed the queues; None if it was never stored."""
     if raw is None:
         return None
     partitions, routes = read_json(raw, "feeds")
@@ -182,11 +173,7 @@ def write_owner(owner: JobOwner) -> bytes:
 
 
 def read_owner(raw: bytes | None) -> JobOwner | None:
-    """Decode the owner; None: no job has the rings.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote it.
-    """
+    """Decode the owner; None: no job has the rings."""
     return JobOwner(*read_json(raw, "owner")) if raw else None
 
 
@@ -385,9 +372,5 @@ def value_writer(kind: int) -> Callable[[Any], bytes]:
 
 
 def read_value(kind: int, raw: bytes) -> Any:
-    """Decode a row's value, of this version or from before there were versions.
-
-    Raises:
-        UnknownRowVersion: a newer ringfaust wrote the row.
-    """
+    """Decode a row's value, of this version or from before there were versions."""
     return _VALUES[kind][1](raw)

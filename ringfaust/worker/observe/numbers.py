@@ -11,14 +11,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from faust.types import TP
 
 from ringfaust.core.model import Counts
-from ringfaust.core.queue import QueueRow
 from ringfaust.core.state import State
 from ringfaust.worker.observe.health import Health
+from ringfaust.worker.observe.queue_status import PartitionStatus
 from ringfaust.worker.partition.numbers import Holding
 from ringfaust.worker.partition.work import PartitionWork
 
@@ -30,14 +29,8 @@ _BETWEEN_ROWS_S = 0.1
 _BETWEEN_PASSES_S = 1.0
 
 
-class Observer(Protocol):
-    """Sees every stored queue once in each pass."""
-
-    def look(self, work: PartitionWork, rows: Collection[tuple[str, QueueRow]]) -> None:
-        """Look at some queues of a partition."""
-
-    def end_pass(self, work: PartitionWork) -> None:
-        """Called when all its queues have been seen."""
+PartOf = Callable[[PartitionWork], PartitionStatus | None]
+"""The status of a partition, which sees every stored queue once in each pass; None: it has none."""
 
 
 class Numbers:
@@ -91,33 +84,35 @@ class Numbers:
 
     # --- counting --------------------------------------------------------------------------------
 
-    async def count(self, observer: Observer) -> None:
-        """Count what the partitions hold, until cancelled; `observer` sees the queues, too."""
+    async def count(self, part_of: PartOf) -> None:
+        """Count what the partitions hold, until cancelled."""
         while True:
             for work in self.works():
                 if work in self.works():  # another one was counted meanwhile
-                    await self._try_to_count(work, observer)
+                    await self._try_to_count(work, part_of)
             await asyncio.sleep(_BETWEEN_PASSES_S)
 
-    async def _try_to_count(self, work: PartitionWork, observer: Observer) -> None:
+    async def _try_to_count(self, work: PartitionWork, part_of: PartOf) -> None:
         """Count one partition. A row that cannot be read stops it, once it is needed (R123)."""
         try:
-            await self.count_once(work, work.state, observer)
+            await self.count_once(work, work.state, part_of)
         except Exception as error:
             log.warning("cannot count what partition %d holds: %r", work.number, error)
 
-    async def count_once(self, work: PartitionWork, state: State, observer: Observer) -> None:
+    async def count_once(self, work: PartitionWork, state: State, part_of: PartOf) -> None:
         """Count one partition; give up if it is reopened or revoked meanwhile."""
         holding = Holding()
         after: str | None = None
         while rows := state.stored_queues(after, _ROWS):
             for _, row in rows:
                 holding = holding.with_queue(Counts(*row.counts))
-            observer.look(work, rows)
+            if (part := part_of(work)) is not None:
+                part.look(rows)
             if len(rows) == _ROWS:
                 await asyncio.sleep(_BETWEEN_ROWS_S)
                 if work not in self.works() or work.state is not state:
                     return
             after = rows[-1][0]
         work.numbers.holding = holding._replace(at_s=time.time())
-        observer.end_pass(work)
+        if (part := part_of(work)) is not None:
+            part.end_pass()

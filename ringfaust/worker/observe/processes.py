@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -43,12 +44,6 @@ def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application
         ]
         return web.Response(status=503 if lines else 200, text="".join(lines) or good)
 
-    async def healthz(request: web.Request) -> web.Response:
-        return await verdict(request, "ok\n")
-
-    async def readyz(request: web.Request) -> web.Response:
-        return await verdict(request, "ready\n")
-
     async def metrics(request: web.Request) -> web.Response:
         found = await answers(request)
         for status, text in found:
@@ -61,8 +56,8 @@ def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application
         return as_metrics(exposition([about, *merged]))
 
     app = new_app(config)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/healthz", partial(verdict, good="ok\n"))
+    app.router.add_get("/readyz", partial(verdict, good="ready\n"))
     app.router.add_get("/metrics", metrics)
     app.router.add_get(_DETAILED, metrics)
     return app

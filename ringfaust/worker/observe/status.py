@@ -15,9 +15,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ringfaust.cancellation import is_cancelled, run_again
-from ringfaust.core.queue import QueueRow
 from ringfaust.kafka.status_topic import StatusRow
-from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, worker_key
+from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, read_time_ms, worker_key
 from ringfaust.times import wall_ms
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.queue_status import PartitionStatus
@@ -62,7 +61,7 @@ class StatusLog(Protocol):
 
 
 class StatusPublisher:
-    """Publishes the rows of one worker; an observer of the `Numbers`."""
+    """Publishes the rows of one worker."""
 
     def __init__(
         self,
@@ -152,17 +151,9 @@ class StatusPublisher:
     def _has_room(self) -> bool:
         return sum(part.published for part in self._parts.values()) < MOST_QUEUES
 
-    # --- called by the numbers -------------------------------------------------------------------
-
-    def look(self, work: PartitionWork, rows: Collection[tuple[str, QueueRow]]) -> None:
-        """Compare some stored queues of a partition with their rows."""
-        if (part := self._parts.get(work)) is not None:
-            part.look(rows)
-
-    def end_pass(self, work: PartitionWork) -> None:
-        """Note that all queues of a partition have been looked at."""
-        if (part := self._parts.get(work)) is not None:
-            part.end_pass()
+    def part(self, work: PartitionWork) -> PartitionStatus | None:
+        """The status of a partition whose rows have been read."""
+        return self._parts.get(work)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -244,8 +235,5 @@ class StatusPublisher:
 
 def _is_gone(value: bytes) -> bool:
     """Whether the row of a worker is so old that the worker is gone, or is no such row."""
-    try:
-        time_ms = json.loads(value)["time_ms"]
-        return bool(wall_ms() - time_ms > _FORGET_MS)
-    except (ValueError, TypeError, KeyError):
-        return True
+    time_ms = read_time_ms(value)
+    return time_ms is None or wall_ms() - time_ms > _FORGET_MS

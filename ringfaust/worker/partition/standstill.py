@@ -104,17 +104,16 @@ class Standstill:
             return
         if isinstance(self.order, SkipRecord) and record is not None:
             log.warning("%s: skipped %s", self._work.name, place_of(record))
-        await self._answer("")
-        await self.close()
+        await self.end()
 
     async def _answer(self, refused: str) -> None:
         order, self.order, self._ended = self.order, None, None
         if order is not None and self._orders is not None:
             await self._orders.answer(order, refused)
 
-    async def refuse(self, why: str) -> None:
-        """Answer that the order cannot be carried out any more."""
-        await self._answer(why)
+    async def end(self, refused: str = "") -> None:
+        """Answer the order, and read no more. `refused`: why it cannot be carried out any more."""
+        await self._answer(refused)
         await self.close()
 
     async def close(self) -> None:

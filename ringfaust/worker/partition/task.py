@@ -549,7 +549,7 @@ class Task:
     async def _skip(self, record: FetchedRecord, why: ProtocolError) -> None:
         """Move the record to the dead topic at which the task has stopped."""
         if self._standstill.is_topic_new:
-            await self._standstill.refuse(f"{record.topic} was created again: the record is gone")
+            await self._standstill.end(f"{record.topic} was created again: the record is gone")
             return
         self._alone = record
         self.work.skip(record, why, self._clock.wall_ms())

@@ -1,13 +1,4 @@
-"""The work of one partition: processor, ticks and pausing.
-
-Each cycle of its task (docs/architecture.md#decide-commit-apply)
-
-1. takes the fetched records, up to a batch, and processes them in memory (decide);
-2. writes changelog, outputs and offsets in one Kafka transaction (commit);
-3. applies the same changes to RocksDB, with the changelog offset after them (apply).
-
-The next batch is decided during 2 and 3. If 2 fails, the changelog brings the store up to date.
-"""
+"""The work of one partition: processor, ticks and pausing. `task` says when what is called."""
 
 from __future__ import annotations
 

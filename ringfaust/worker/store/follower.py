@@ -27,7 +27,7 @@ _NOTES = 10
 
 
 class NotOpen(RingfaustError):
-    """A task that ended late has closed the store. The standby opens it again."""
+    """The store cannot be followed as it is. The standby opens it again."""
 
 
 class Follower:
@@ -133,7 +133,8 @@ class Follower:
             end_ms: when a broker said that the changelog ends there; None: none did.
 
         Raises:
-            NotOpen: a task that ended late has closed the store: open it again.
+            NotOpen: a task that ended late has closed the store, or it may have missed that rows
+                were deleted: open it again.
             StoreDamaged: the next opening sets it aside.
             StoreUnusable: the disk is full, for example.
         """
@@ -143,6 +144,8 @@ class Follower:
         if store is None:
             raise NotOpen(f"{self.path} was closed by the task that had it")
         if records:
+            if self._context.clock.wall_ms() - self._ended_ms > self._context.tombstone_ms:
+                raise NotOpen(f"{self.path} was not up to date for too long")
             apply_records(store, records, self._ended_ms)
         self.next_offset, self._is_at_end = next_offset, end_ms is not None
         if end_ms is not None:

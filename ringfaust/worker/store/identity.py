@@ -6,7 +6,6 @@ partition and the changelog that it belongs to, so a worker never serves state f
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,8 +20,6 @@ from ringfaust.protocol.routes import copied_keys, copied_to
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_json, read_positions, write_json
 from ringfaust.transactional.vendor import connected
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost, StopsWorker
-
-log = logging.getLogger(__name__)
 
 IDENTITY_KEY = b"\0identity"
 """Key of the row that names what a store belongs to. It is not in the changelog."""

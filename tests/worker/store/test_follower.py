@@ -161,6 +161,22 @@ async def test_the_time_of_a_standby_that_lags_is_when_it_was_last_at_the_end(wo
     store.close()
 
 
+async def test_a_standby_that_was_cut_off_for_longer_than_tombstones_are_kept_is_rebuilt(
+    world: World,
+) -> None:
+    """It may have missed that rows were deleted, and would have them again."""
+    world.write("k0")
+    follower = Follower(0, world.context)
+    await follower.catch_up(STANDBY_PACE)
+    world.broker.now_ms += world.context.tombstone_ms + 1
+    world.write("k1", "k2")
+    with pytest.raises(NotOpen):
+        follower.follow(*world.records_from(follower.next_offset), world.broker.now_ms)
+    follower.rest()
+    await follower.catch_up(STANDBY_PACE)
+    assert len(world.opened) == 3  # once to find out
+
+
 @pytest.mark.parametrize("end", ["taken over", "closed", "killed"])
 async def test_a_standby_of_a_partition_that_was_idle_for_a_week_is_not_rebuilt(
     world: World, end: str, caplog: pytest.LogCaptureFixture
