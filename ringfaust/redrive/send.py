@@ -87,11 +87,11 @@ async def send(
     sent = 0
     try:
         async with _writer(context) as writer:
+            page: RedrivenPage | None = None
             if again:
                 origins = (each.origin for each in redriven)
-                await _note(context, writer, origins, RedrivenPage.remove)
+                page = await _note(context, writer, origins, RedrivenPage.remove)
             parts = _parts(redriven, most)
-            page: RedrivenPage | None = None
             # Who provides the records may have to wait for them.
             while part := await asyncio.to_thread(next, parts, None):
                 if page is None or page.number != part[0].origin.page:
@@ -156,13 +156,19 @@ async def _note(
     writer: TransactionalWriter,
     origins: Iterable[Origin],
     change: Callable[[RedrivenPage, Origin], None],
-) -> None:
-    """Change the memory of these records, a page in a transaction."""
+) -> RedrivenPage | None:
+    """Change the memory of these records, a page in a transaction.
+
+    Returns:
+        The last page. Readers see what it was before, until the brokers have ended its transaction.
+    """
+    page = None
     for (topic, number), within in groupby(origins, key=lambda origin: (origin.topic, origin.page)):
         page = await read_page(context, topic, number)
         for origin in within:
             change(page, origin)
         await writer.commit(partial(writer.send, []), page.offsets(), page.group)
+    return page
 
 
 def _page(redriven: Redriven) -> int:

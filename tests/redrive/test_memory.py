@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 
-from ringfaust.redrive import memory
+from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.redrive import memory, send
 from ringfaust.redrive.memory import PAGE_RECORDS, Origin, RedrivenPage, UnknownRedriven
 
 TOPIC = TopicPartition("dead", 3)
@@ -58,3 +61,33 @@ async def test_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     page: Any = SimpleNamespace(offsets=lambda: {TOPIC: SimpleNamespace(metadata="2:what")})
     with pytest.raises(UnknownRedriven, match="app-redriven/2"):
         await read_back(page, monkeypatch)
+
+
+async def test_what_was_just_forgotten_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers answer a commit before readers see its offsets."""
+    origin, record = Origin("dead", 3, 7), OutgoingRecord("orders", b"x")
+    sent: list[OutgoingRecord] = []
+
+    class Writer:
+        async def send(self, records: list[OutgoingRecord]) -> None:
+            sent.extend(records)
+
+        async def commit(self, produce: Any, *_: object) -> None:
+            await produce()
+
+    @asynccontextmanager
+    async def writer(_: object) -> AsyncIterator[Writer]:
+        yield Writer()
+
+    async def stale(*_: object) -> RedrivenPage:
+        page = RedrivenPage("app", "dead", 0)
+        page.add(origin)
+        return page
+
+    monkeypatch.setattr(send, "_writer", writer)
+    monkeypatch.setattr(send, "read_page", stale)
+    context: Any = None
+    redriven = [send.Redriven(origin, record)]
+    assert await send.send(context, redriven) == 0
+    assert await send.send(context, redriven, again=True) == 1
+    assert sent == [record]
