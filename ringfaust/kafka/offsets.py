@@ -1,4 +1,7 @@
-"""The committed offsets of a consumer group."""
+"""The committed offsets of a consumer group.
+
+All of it raises `KafkaError` if the brokers fail, or give no complete answer within a minute.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +72,6 @@ async def group_offsets(
     A coordinator that is not ready answers for some partitions only, and aiokafka returns that as
     if nothing was committed for the others. Everything would then be processed twice, so this asks
     again until the answer covers every partition.
-
-    Raises:
-        KafkaError: the brokers gave no complete answer within a minute.
     """
     async with connected_admin(client) as admin:
         return await group_offsets_again(admin, group, tps)
@@ -80,11 +80,7 @@ async def group_offsets(
 async def group_offsets_again(
     admin: AIOKafkaAdminClient, group: str, tps: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], CommittedOffset]:
-    """Like `group_offsets`, with a client that is connected.
-
-    Raises:
-        KafkaError: the brokers gave no complete answer within a minute.
-    """
+    """Like `group_offsets`, with a client that is connected."""
     wanted = [TopicPartition(*tp) for tp in tps]
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
@@ -106,11 +102,7 @@ async def group_offsets_again(
 
 
 async def groups_named(client: Mapping[str, Any], prefix: str) -> list[str]:
-    """The names of the consumer groups that begin like this, in order.
-
-    Raises:
-        KafkaError: the brokers gave no complete answer within a minute.
-    """
+    """The names of the consumer groups that begin like this, in order."""
     async with connected_admin(client) as admin:
         found = await until_ready(admin.list_consumer_groups, _TIMEOUT_S)
         return sorted(name for name, *_ in found if name.startswith(prefix))
@@ -125,9 +117,6 @@ async def commit_group_offsets(
         client: options of any Kafka client.
         group: the consumer group.
         offsets: by topic and partition, the next offset to read.
-
-    Raises:
-        KafkaError: the brokers failed.
     """
     tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
     consumer = AIOKafkaConsumer(**client, group_id=group, enable_auto_commit=False)

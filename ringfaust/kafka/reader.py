@@ -1,4 +1,7 @@
-"""Read topics up to their present end, as a plain Kafka client: committed records only."""
+"""Read topics up to their present end, as a plain Kafka client: committed records only.
+
+Where a docstring says nothing else, what fails raises `KafkaError`.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,6 @@ def committed_reader(client: Mapping[str, Any]) -> AbstractAsyncContextManager[A
 
     Args:
         client: options of any Kafka client.
-
-    Raises:
-        KafkaError: no broker answers.
     """
     return connected(
         AIOKafkaConsumer(**client, isolation_level="read_committed", auto_offset_reset="none")
@@ -50,9 +50,6 @@ def subscribed_reader(
     Args:
         client: options of any Kafka client.
         topics: their names.
-
-    Raises:
-        KafkaError: no broker answers.
     """
     return connected(AIOKafkaConsumer(*topics, **client, isolation_level="read_committed"))
 
@@ -72,9 +69,6 @@ async def read_to_end(
 
     Yields:
         Records of one partition, in order.
-
-    Raises:
-        KafkaError: a request failed.
     """
     left = set(ends)
     while True:
@@ -99,9 +93,6 @@ async def last_record(
         tp: the partition.
         begin: the first offset of the range.
         end: the first offset behind it.
-
-    Raises:
-        KafkaError: a request failed.
     """
     back, upper = _FIRST_STEP_BACK, end
     while upper > begin:
@@ -136,7 +127,6 @@ async def read_whole(
 
     Raises:
         CannotRead: a topic is missing, or (`from_first`) its first records are gone.
-        KafkaError: a request failed.
     """
     if not topics:
         return

@@ -326,13 +326,9 @@ QUERIES: Sequence[type[QueryRecord]] = (
 _COMMANDS = [each for each in get_args(c.Command) if each not in _NOT_ON_THE_WIRE]
 
 
-def _derive_all() -> dict[str, type[ControlRecord]]:
-    models: list[type[ControlRecord]] = [*map(_derive, _COMMANDS), TickRecord, *QUERIES]
-    return {type_of(model): model for model in models}
-
-
+_MODELS: list[type[ControlRecord]] = [*map(_derive, _COMMANDS), TickRecord, *QUERIES]
 _APPLY = kind_of(c.Apply)
-MODELS: Mapping[str, type[ControlRecord]] = _derive_all()
+MODELS: Mapping[str, type[ControlRecord]] = {type_of(model): model for model in _MODELS}
 """The model of every control record, by type."""
 OPERATOR_COMMANDS: Mapping[str, type[c.Command]] = {
     kind_of(command): command

@@ -12,14 +12,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
 from ringfaust.cancellation import is_cancelled, run_again
 from ringfaust.errors import RingfaustError
+from ringfaust.kafka.sign_topic import SignTopic
 from ringfaust.protocol.status import SIGNS, Sign
 
 log = logging.getLogger(__name__)
@@ -30,22 +30,6 @@ HUNG_AFTER_S = 30.0
 """A worker whose event loop has not turned for so long is hung. The longest step of a partition
 took 12 s when it was measured."""
 _TURN_S = 1.0
-
-
-class SignLog(Protocol):
-    """The log of the signs."""
-
-    async def start(self) -> None:
-        """Connect, and look who gave signs of life until now."""
-
-    async def write(self, sign: Sign) -> None:
-        """Write a sign of life, or that the worker stops."""
-
-    def read(self) -> AsyncIterator[Sign]:
-        """Yield the signs, without end; first, the last one of each who lived at the start."""
-
-    async def stop(self) -> None:
-        """Disconnect."""
 
 
 class LoopWatch:
@@ -104,7 +88,7 @@ class Failover:
 
     def __init__(
         self,
-        signs: SignLog,
+        signs: SignTopic,
         me: str,
         failover_after_ms: int,
         remove: Callable[[str], Awaitable[None]],

@@ -10,12 +10,12 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from ringfaust.cancellation import is_cancelled, run_again
-from ringfaust.kafka.status_topic import StatusRow
+from ringfaust.kafka.status_topic import StatusRow, StatusTopic
 from ringfaust.protocol.status import CAUGHT_UP_RECORDS, read_key, read_time_ms, worker_key
 from ringfaust.times import wall_ms
 from ringfaust.worker.observe.numbers import Numbers
@@ -44,28 +44,12 @@ _MOST_STOPPED = 100
 _NOTHING: tuple[object, ...] = ()
 
 
-class StatusLog(Protocol):
-    """The part of `StatusTopic` that is used."""
-
-    async def start(self) -> None:
-        """Connect for writing."""
-
-    async def stop(self) -> None:
-        """Disconnect."""
-
-    async def write(self, partition: int, rows: Sequence[StatusRow]) -> None:
-        """Write rows in order."""
-
-    def read(self, partitions: Collection[int]) -> AsyncIterator[tuple[int, list[StatusRow]]]:
-        """Yield the rows that exist now: partition and rows."""
-
-
 class StatusPublisher:
     """Publishes the rows of one worker."""
 
     def __init__(
         self,
-        topic: StatusLog,
+        topic: StatusTopic,
         worker: str,
         about: Mapping[str, Any],
         *,
