@@ -19,7 +19,6 @@ LONGER = {
     "core/queue.py": 539,
     "core/table.py": 572,
     "processor/processor.py": 619,
-    "protocol/control.py": 401,
     "protocol/lifecycle.py": 455,
     "testing/accounts/reconciler.py": 440,
     "worker/app.py": 455,
