@@ -75,7 +75,7 @@ def _host_names(text: str) -> str:
 
 def _origin(text: str) -> str:
     found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", text.lower())
-    if found is None:
+    if found is None or not 0 < int((found[3] or ":80")[1:]) < 65_536:
         raise refuse(
             f"{shown(text)} is not an address such as https://rings.example.com: write it with "
             "http or https, and without a path"

@@ -208,9 +208,11 @@ class Redriver:
         return sent, refused, plan.already_sent, full
 
     async def _find(self, kind: Kind, wanted: Wanted) -> RedrivePlan:
-        context = RedriveContext.of(self._worker, await self._queues())
         request = RedriveRequest(role=Role(kind))
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
+            # The number in the files may be that of another application: see `Target`.
+            worker = self._worker.model_copy(update={"partitions": reader.partitions})
+            context = RedriveContext.of(worker, await self._queues())
             if not isinstance(wanted, AllBefore):
                 found = [each for each in await reader.at(wanted) if each.queue]
                 return await plan_for(context, request, found)

@@ -47,7 +47,7 @@ def _read(path: Path, root: Element, imported: Imported) -> None:
     read_core(core, imported)
     found: list[AddressSetting] = []
     for section in core.all("address-settings"):
-        found += read_address_settings(section, wildcards, imported)
+        found += read_address_settings(section, wildcards, imported, is_old=bool(jms))
     for setting in found:
         if setting.fields:
             imported.settings.setdefault(setting.pattern, {}).update(setting.fields)

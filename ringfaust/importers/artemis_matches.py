@@ -1,4 +1,4 @@
-"""The matches of Artemis' address settings, and which of them decides."""
+"""The matches of Artemis' address settings: which of them decides, and what holds if none does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ringfaust.core.catalog import specificity
 from ringfaust.importers.imported import Fields, Imported, Verdict, compiled
 from ringfaust.importers.xml_file import Element
 
-CREATED = ("auto-create-queues", "auto-create-addresses", "auto-create-jms-queues",
-            "auto-create-jms-topics")  # fmt: skip
+OF_JMS = ("auto-create-jms-queues", "auto-create-jms-topics")
+"""What Artemis 1 had, and Artemis 2 reads and ignores."""
+CREATED = ("auto-create-queues", "auto-create-addresses", *OF_JMS)
 ROUTING = ("default-address-routing-type", "default-queue-routing-type")
 
 
@@ -74,3 +75,32 @@ def note_order(first: AddressSetting, second: AddressSetting, imported: Imported
             winner, which = (first, "either") if is_open else (second, f"that of {first.pattern}")
             why = f"of a name that {second.pattern} matches, too, that of {winner.pattern} counts"
             imported.note(Verdict.NONE, first.element.line, about, f"{why}; Artemis takes {which}")
+
+
+def set_policy(target: AddressSetting, imported: Imported) -> None:
+    """What happens at a limit: Artemis pages, unless this or a wider match says otherwise."""
+    fields = target.fields
+    limited = [name for name in ("max_messages", "max_bytes") if fields.get(name, -1) != -1]
+    if not limited or any("when_full" in each.fields for each in target.wider):
+        return
+    fields["when_full"] = "block"
+    about = f"address-setting {target.pattern}, no address-full-policy"
+    why = "when_full: block, as Artemis pages by default: what does not fit stays in its topic"
+    imported.note(Verdict.CHANGED, target.element.line, about, why)
+
+
+def cap_of(target: AddressSetting, imported: Imported) -> int:
+    """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
+    names = "redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms"
+    delay, multiplier, longest = (
+        next((each.fields[name] for each in target.wider if name in each.fields), None)
+        for name in names
+    )
+    is_own = target.fields.keys() & {*names}
+    if not is_own or not delay or multiplier is None or longest is not None:
+        return 0
+    assert isinstance(delay, int)
+    about = f"address-setting {target.pattern}, no max-redelivery-delay"
+    why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
+    imported.note(Verdict.CHANGED, target.element.line, about, why)
+    return 10 * delay

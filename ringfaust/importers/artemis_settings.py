@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations
 
 from ringfaust.core import limits
@@ -10,9 +10,12 @@ from ringfaust.core.catalog import specificity
 from ringfaust.core.patterns import is_pattern
 from ringfaust.importers.artemis_matches import (
     CREATED,
+    OF_JMS,
     ROUTING,
     AddressSetting,
+    cap_of,
     note_order,
+    set_policy,
     share_names,
 )
 from ringfaust.importers.artemis_values import (
@@ -233,6 +236,9 @@ class _Setting:
     def creates(self) -> None:
         switch(*self._given)
         target = self._target
+        if self._child.tag not in target.given:
+            self._note(Verdict.TAKEN, "nothing to do: Artemis 2 ignores it")
+            return
         after = self._every[self._every.index(target) + 1 :]
         others = [each for each in after if each.creates and share_names(each, target)]
         if target.creates:
@@ -302,16 +308,18 @@ def set_consumers(
 
 
 def read_address_settings(
-    section: Element, wildcards: Wildcards, imported: Imported
+    section: Element, wildcards: Wildcards, imported: Imported, *, is_old: bool
 ) -> list[AddressSetting]:
     """Read `address-settings`; of two with one match the first counts, as in Artemis.
+
+    `is_old`: the file is one of Artemis 1.
 
     Returns:
         Them, in Artemis' order: of those that match a name, the first that has a setting decides.
     """
     note_unknown(section, "address-settings", imported, children=("address-setting",))
     every = sorted(
-        _placed(section, wildcards, imported),
+        _placed(section, wildcards, imported, () if is_old else OF_JMS),
         key=lambda each: (each.rank, specificity(compiled(each.pattern))),
     )
     patterns = [each for each in every if is_pattern(each.pattern)]
@@ -323,15 +331,17 @@ def read_address_settings(
         for child in target.element.children:
             _Setting(child, target, every, imported).read()
     for target in every:
-        _set_policy(target, imported)
-    for target, cap in [(each, _cap(each, imported)) for each in every]:
+        set_policy(target, imported)
+    for target, cap in [(each, cap_of(each, imported)) for each in every]:
         target.fields |= {"redelivery_delay_max_ms": cap} if cap else {}
     for first, second in combinations(patterns, 2):
         note_order(first, second, imported)
     return every
 
 
-def _placed(section: Element, wildcards: Wildcards, imported: Imported) -> Iterator[AddressSetting]:
+def _placed(
+    section: Element, wildcards: Wildcards, imported: Imported, ignored: Collection[str]
+) -> Iterator[AddressSetting]:
     """Yield those that have a pattern here; each of the others gets a line for what it sets."""
     lines: dict[str, int] = {}
     for element in section.all("address-setting"):
@@ -362,34 +372,9 @@ def _placed(section: Element, wildcards: Wildcards, imported: Imported) -> Itera
             why = f"it sets nothing; new names become queues, by the pattern {pattern}"
             imported.note(Verdict.TAKEN, element.line, f"address-setting {match}", why)
         lines[pattern] = element.line
-        known = [each for each in element.children if placeholder(each.text) is None]
-        yield AddressSetting(element, pattern, {each.tag: each.text for each in known})
-
-
-def _set_policy(target: AddressSetting, imported: Imported) -> None:
-    """What happens at a limit: Artemis pages, unless this or a wider match says otherwise."""
-    fields = target.fields
-    limited = [name for name in ("max_messages", "max_bytes") if fields.get(name, -1) != -1]
-    if not limited or any("when_full" in each.fields for each in target.wider):
-        return
-    fields["when_full"] = "block"
-    about = f"address-setting {target.pattern}, no address-full-policy"
-    why = "when_full: block, as Artemis pages by default: what does not fit stays in its topic"
-    imported.note(Verdict.CHANGED, target.element.line, about, why)
-
-
-def _cap(target: AddressSetting, imported: Imported) -> int:
-    """Artemis caps a growing delay at ten times its beginning, unless a match says otherwise."""
-    names = "redelivery_delay_ms", "redelivery_multiplier", "redelivery_delay_max_ms"
-    delay, multiplier, longest = (
-        next((each.fields[name] for each in target.wider if name in each.fields), None)
-        for name in names
-    )
-    is_own = target.fields.keys() & {*names}
-    if not is_own or not delay or multiplier is None or longest is not None:
-        return 0
-    assert isinstance(delay, int)
-    about = f"address-setting {target.pattern}, no max-redelivery-delay"
-    why = f"redelivery_delay_max_ms: {10 * delay}, which is Artemis' default"
-    imported.note(Verdict.CHANGED, target.element.line, about, why)
-    return 10 * delay
+        known = {
+            each.tag: each.text
+            for each in element.children
+            if placeholder(each.text) is None and each.tag not in ignored
+        }
+        yield AddressSetting(element, pattern, known)

@@ -21,6 +21,12 @@ from ringfaust.importers.openmq_settings import (
 
 _MESSAGE_BYTES = ("imq.message.max_size", "imq.autocreate.destination.maxBytesPerMsg")
 """Limits of the broker and of a destination: a message has to keep both."""
+_DEFAULT_LIMITS = {
+    "maxNumMsgs": "100000 messages",
+    "maxTotalMsgBytes": "10 GiB",
+    "maxBytesPerMsg": "10 MiB a message",
+}
+"""Of a destination that Open MQ creates by itself (DestinationList.java)."""
 _DEFAULTS = QueueSpec()
 _AUTO = re.compile(r"imq\.autocreate\.(queue|topic|destination)(?:\.(\w+))?")
 
@@ -112,16 +118,21 @@ class Properties:
         self._imported.note(Verdict.TAKEN, line, about, why)
 
     def note_default(self) -> None:
-        """Say what a file means that has nothing about the queues of unknown names."""
-        if self._auto or not self._creates["queue"]:
-            return
-        self._imported.queues["#"] = {}
-        about = "imq.autocreate.destination, not set"
-        why = (
-            "the pattern #, for Open MQ creates what is unknown; its default limits of 100000 "
-            "messages, 10 GiB and 10 MiB a message are not set here"
-        )
-        self._imported.note(Verdict.CHANGED, 0, about, why)
+        """Say which limits a destination of an unknown name has, though the file does not."""
+        missing = [
+            text
+            for name, text in _DEFAULT_LIMITS.items()
+            if f"imq.autocreate.destination.{name}" not in self._last
+        ]
+        if self._creates["queue"]:
+            self._imported.queues["#"] = {}
+        if missing and "#" in (*self._imported.queues, *self._imported.addresses):
+            about = "imq.autocreate.destination, not set"
+            why = (
+                "the pattern #, for Open MQ creates what is unknown; its default limits of "
+                f"{', '.join(missing)} are not set here"
+            )
+            self._imported.note(Verdict.CHANGED, 0, about, why)
 
     def finish(self) -> None:
         """Declare what is created automatically, and say what holds without a limitBehavior."""
@@ -137,8 +148,9 @@ class Properties:
             fields["when_full"] = BEHAVIOURS[DEFAULT_BEHAVIOUR]
             why = f"when_full: reject_newest; Open MQ's default is {DEFAULT_BEHAVIOUR}"
             imported.note(Verdict.TAKEN, 0, f"destination {name} without limitBehavior", why)
-        for name, fields in named[:-1]:
-            self._keep_own(name, fields)
+        for name, fields in named:
+            if name != "#":
+                self._keep_own(name, fields)
         if self._auto:
             imported.settings["#"] = self._auto
         if self._auto and self._creates["queue"]:

@@ -152,7 +152,7 @@ def test_a_command_says_that_no_worker_lives_and_is_not_sent(
     result = CliRunner().invoke(main, options)
     assert result.exit_code == 2
     application = f"application {app.worker_config.application} at {app.servers}"
-    assert f"no worker of the {application} lives: none has ever given a sign" in result.stderr
+    assert f"no worker of the {application} lives: none was started, or the last" in result.stderr
     assert asyncio.run(commands(app)) == 0
 
 

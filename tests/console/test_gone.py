@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import replace
 from html import unescape
-from unittest.mock import AsyncMock, call, create_autospec
+from unittest.mock import AsyncMock, Mock, call, create_autospec
 from urllib.parse import parse_qsl
 
 import pytest
 
 from ringfaust.client.inspected import Excerpt
+from ringfaust.config import QueuesConfig
+from ringfaust.console import redriving
 from ringfaust.console.redriving import AllBefore, GoneMessage, Preview, Redriver
 from ringfaust.errors import BadSelector
 from ringfaust.protocol.dead import DeadFilter
+from ringfaust.redrive.plan import RedrivePlan
 from ringfaust.redrive.reader import Cursor
 from tests.console.harness import HOSTILE, Console, console_of, queue_row
 
@@ -157,3 +161,17 @@ async def test_the_age_at_eviction_is_summed_up(console: Console) -> None:
     assert "median 4.0 s, from 4.0 s to 4.0 s (the latest 2 of the last day)" in text
     redriver(console).latest.return_value = []
     assert "No message was evicted" in await console.text("/evicted/ages")
+
+
+async def test_a_redrive_looks_at_all_partitions_of_the_topic(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console that was given brokers alone has the number of partitions of the example."""
+    reader, plan_for = Mock(partitions=7, at=AsyncMock(return_value=[])), AsyncMock()
+    plan_for.return_value = RedrivePlan()
+    monkeypatch.setattr(redriving, "dead_reader", lambda *_: nullcontext(reader))
+    monkeypatch.setattr(redriving, "plan_for", plan_for)
+    asked = Redriver(console.backend.worker, AsyncMock(return_value=QueuesConfig()))
+    await asked.preview("dead", [(6, 17)], AsyncMock())
+    assert plan_for.await_args is not None
+    assert plan_for.await_args.args[0].partitions == 7

@@ -66,8 +66,12 @@ async def test_what_a_proxy_lets_in_needs_permission_to_read(settings: dict[str,
 
 
 @pytest.mark.parametrize(
-    "text", ["rings.example.com", "ftp://a", "https://a/path", "https://a?b", "https://u@a", "x"]
-)
+    "text",
+    [
+        "rings.example.com", "ftp://a", "https://a/path", "https://a?b", "https://u@a", "x",
+        "https://a:65536", "https://a:0",
+    ],
+)  # fmt: skip
 def test_a_public_address_is_scheme_host_and_port(text: str) -> None:
     with pytest.raises(ConfigError, match="public_url: .* such as https://rings.example.com"):
         check(WebConfig, {"public_url": text}, "worker.yaml")

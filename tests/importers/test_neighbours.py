@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ringfaust.config import load_queues
+from ringfaust.importers.artemis import import_artemis
 from ringfaust.importers.imported import Imported, Verdict
 from ringfaust.importers.openmq import import_openmq
 from ringfaust.importers.write import write
@@ -207,6 +208,19 @@ def test_a_new_name_is_what_the_most_specific_match_says_or_a_line(tmp_path: Pat
     )  # fmt: skip
     assert any("q.#" in each.setting and each.verdict is Verdict.CHANGED and
                "is an address" in each.text for each in found.findings)  # fmt: skip
+
+
+@pytest.mark.parametrize(("jms", "created"), [("", {"#"}), ("<jms/>", set())])
+def test_artemis_2_ignores_what_is_for_jms(jms: str, created: set[str], tmp_path: Path) -> None:
+    text = "<auto-create-jms-queues>false</auto-create-jms-queues>"
+    setting = f"<address-setting match='#'>{text}</address-setting>"
+    path = tmp_path / "broker.xml"
+    core = f"<core><address-settings>{setting}</address-settings></core>"
+    path.write_text(f"<configuration>{jms}{core}</configuration>")
+    found = import_artemis(path)
+    assert set(found.queues) == created
+    (line,) = found.findings
+    assert ("Artemis 2 ignores it" in line.text) is bool(created)
 
 
 def test_what_is_declared_is_not_created(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_each_module_of_a_small_wheel_runs_with_what_is_declared(
     missing = undeclared(wheels[name], tmp_path, project(name)["dependencies"])
     optional = {"ringfaust.core.selector.grammar": "lark"} if name == "ringfaust-client" else {}
     for_faststream = [each for each in missing if each.startswith("ringfaust.faststream")]
-    assert {missing.pop(each) for each in for_faststream} <= {"faststream"}
+    assert {missing.pop(each) for each in for_faststream} <= {"faststream", "anyio"}  # its own
     assert missing == optional
 
 

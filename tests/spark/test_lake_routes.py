@@ -177,7 +177,7 @@ def test_routes_are_those_that_were_applied(
     for status, *arguments in (
         (0, *rows, "--dry-run"),
         (0, *dead, "--dry-run"),
-        (0, "rewind", "--queue", "q", "--ring-size", "3"),
+        (2, "rewind", "--queue", "unknown", "--ring-size", "3"),
         (2, "move-to-worker", "--checkpoint", f"{tmp_path}/none"),
     ):
         ran = run_command(spark, "spark", *map(str, arguments), "--config", str(tmp_path))

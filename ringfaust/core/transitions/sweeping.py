@@ -83,4 +83,5 @@ def timers(queue: Queue) -> list[int]:
     is_timed = not queue.policy.expires_when_met
     tables = (queue.expiry, queue.scheduled) if is_timed else (queue.scheduled,)
     keys = [each.first_key() for each in tables]
-    return [at for key in keys if key is not None and (at := time_of(key))]
+    times = [0 if key is None else time_of(key) for key in keys]
+    return [at for at in times if at]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import setting_value
@@ -23,7 +24,7 @@ from ringfaust.spark.lake.tables import TRANSITIONS, read_if_any
 from ringfaust.spark.lines import read_lines
 from ringfaust.spark.options import RewindOptions
 from ringfaust.spark.rewind import show
-from ringfaust.spark.rewind.contents import read_contents
+from ringfaust.spark.rewind.contents import UnknownQueue, read_contents
 from ringfaust.spark.rewind.diff import read_diff
 from ringfaust.spark.rewind.moment import (
     AtOffset,
@@ -198,6 +199,8 @@ class _Rewind:
                 variants=request.variants,
                 limit=limit,
             )
+        if not any(found.values()) and self.lines.filter(F.col("queue") == queue).isEmpty():
+            raise UnknownQueue(f"no event names a queue {queue!r}")
         return show.RewindAnswer(queue, moments, **found)
 
     def with_known(self, answers: Sequence[show.RewindAnswer]) -> list[show.RewindAnswer]:

@@ -102,6 +102,8 @@ def print_tables(answer: RewindAnswer, limit: int) -> None:
     """Print the answer on standard output."""
     console = Terminal(highlight=False)
     console.width = max(console.width, _MIN_WIDTH)
+    if not answer.partitions:
+        console.print(f"{answer.queue}: no message left or changed")
     for contents in answer.contents:
         _print_contents(console, contents, limit)
     for diff in answer.diffs:
