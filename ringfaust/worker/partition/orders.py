@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from ringfaust.core import effects as e
 from ringfaust.core.model import Refusal
@@ -105,11 +105,12 @@ class KafkaOrders:
         """The next records, at most one, so that none is lost with an order that is returned."""
         try:
             found = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=1)
-        except Exception as error:  # also of a record that the client cannot decode: no order
+        except Exception as error:
             log.debug("cannot read %s: %r", self._control, error)
             await asyncio.sleep(_AGAIN_S)
-            with suppress(Exception):
-                await self._go_to_end()
+            if not isinstance(error, TopicAuthorizationFailedError):
+                with suppress(Exception):  # what the client cannot decode is no order
+                    await self._go_to_end()
             return ()
         return [record for records in found.values() for record in records]
 

@@ -1,0 +1,50 @@
+"""Orders that are read from the end of the control topic (R123)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import TopicAuthorizationFailedError
+
+from ringfaust.worker.partition import orders
+
+AT = TopicPartition("control", 0)
+RETRY = SimpleNamespace(value=b'{"type":"retry_partition","partition":"0"}')
+
+
+class Consumer:
+    """Cannot read at first; meanwhile an order is given."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+        self.log, self.position = [RETRY], 0
+
+    async def getmany(self, **_: int) -> dict[TopicPartition, list[Any]]:
+        await asyncio.sleep(0)
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        found = self.log[self.position : self.position + 1]
+        self.position += len(found)
+        return {AT: found}
+
+    async def end_offsets(self, _: object) -> dict[TopicPartition, int]:
+        return {AT: len(self.log)}
+
+    def seek(self, _: object, offset: int) -> None:
+        self.position = offset
+
+
+async def test_an_order_is_not_missed_while_the_topic_may_not_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who grants the permission gives the order at once."""
+    monkeypatch.setattr(orders, "_AGAIN_S", 0.0)
+    consumer: Any = Consumer(TopicAuthorizationFailedError("control"))
+    reader = orders.KafkaOrders(AT, AT, consumer, SimpleNamespace())
+    async with asyncio.timeout(5):
+        assert (await reader.next("0")).type == "retry_partition"
