@@ -40,6 +40,9 @@ _TEXT_CHARS = 80
 # --- fields ---------------------------------------------------------------------------------------
 
 Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARS, pattern=r"^[^\x00]+$")]
+_PLACE_CHARS = limits.NAME_CHARS + 32
+"""A topic's name, a partition and an offset."""
+Place = Annotated[str, Field(min_length=1, max_length=_PLACE_CHARS, pattern=r"^[^\x00]+$")]
 MaybeName = Annotated[str, Field(max_length=limits.NAME_CHARS, pattern=r"^[^\x00]*$")]
 MessageId = Annotated[str, Field(min_length=1, max_length=limits.ID_CHARS, pattern=r"^[^\x00]+$")]
 Number = Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
@@ -250,7 +253,7 @@ class OrderRecord(QueryRecord):
     Nobody answers if the partition has not stopped: who reads it in its turn, skips it.
     """
 
-    partition: Name
+    partition: Place
     """Its number; or TOPIC/NUMBER, for a partition of a topic that is repartitioned."""
     by: MaybeName = ""
     """Who gives the order."""
@@ -266,7 +269,7 @@ class SkipRecord(OrderRecord):
     """Orders a stopped partition to move the record that it cannot get past to the dead topic."""
 
     type: Literal["skip_record"]
-    at: Name
+    at: Place
     """The record: topic/partition/offset."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import TopicAuthorizationFailedError
 
+from ringfaust.protocol.control import SkipRecord, read_control
 from ringfaust.worker.partition import orders
 
 AT = TopicPartition("control", 0)
@@ -48,3 +50,11 @@ async def test_an_order_is_not_missed_while_the_topic_may_not_be_read(
     reader = orders.KafkaOrders(AT, AT, consumer, SimpleNamespace())
     async with asyncio.timeout(5):
         assert (await reader.next("0")).type == "retry_partition"
+
+
+def test_a_record_of_a_topic_with_the_longest_name_can_be_skipped() -> None:
+    topic = "t" * 249
+    unit, at = f"{topic}/4095", f"{topic}/4095/{2**63 - 1}"
+    order = read_control(json.dumps({"type": "skip_record", "partition": unit, "at": at}).encode())
+    assert isinstance(order, SkipRecord)
+    assert (order.partition, order.at) == (unit, at)
