@@ -111,7 +111,8 @@ async def _context(
         count = reader.partitions
     if request.partition is not None and request.partition >= count:
         raise CannotRedrive("--partition", f"{request.partition}: there are 0 to {count - 1}")
-    return RedriveContext.of(worker.model_copy(update={"partitions": count}), used.queues)
+    worker = worker.model_copy(update={"partitions": count})
+    return RedriveContext.of(worker, used.queues, used.revisions)
 
 
 def _result(

@@ -11,7 +11,7 @@ from ringfaust.client import Admin
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.status import StatusReader
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.config.applied import configuration_in_use
+from ringfaust.config.applied import InUse, configuration_in_use
 from ringfaust.console.board import Board, Look
 from ringfaust.console.history import History
 from ringfaust.console.points import POINTS, STEP_MS
@@ -38,7 +38,7 @@ class Backend:
         """
         self.worker = worker
         self._queues = queues
-        self.redriver = Redriver(worker, self.queues)
+        self.redriver = Redriver(worker, self.in_use)
         self.schemas = Schemas(worker.web.schema_registry or "")
         self.trouble = ""
         """Why the status topic cannot be read now; empty: it can."""
@@ -48,7 +48,7 @@ class Backend:
         self._admin: Admin | None = None
         self._connecting = asyncio.Lock()
 
-    async def queues(self) -> QueuesConfig:
+    async def in_use(self) -> InUse:
         """The configuration in use: what was applied last, or else that of the file (R128).
 
         Raises:
@@ -56,7 +56,7 @@ class Backend:
             KafkaError: the brokers cannot be reached or refuse the client.
             UnsupportedLevel: this version does not support the feature level in use (R129).
         """
-        return (await configuration_in_use(self.worker, self._queues)).queues
+        return await configuration_in_use(self.worker, self._queues)
 
     @property
     def options(self) -> ConnectOptions:

@@ -10,7 +10,8 @@ from typing import Literal
 from ringfaust.client import Admin
 from ringfaust.client.errors import Refused
 from ringfaust.client.inspected import Excerpt
-from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.config import WorkerConfig
+from ringfaust.config.applied import InUse
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.dead import DeadFilter, DeadMessage
 from ringfaust.protocol.records import Role
@@ -119,10 +120,10 @@ class Preview:
 class Redriver:
     """Finds and redrives the messages of one application."""
 
-    def __init__(self, worker: WorkerConfig, queues: Callable[[], Awaitable[QueuesConfig]]) -> None:
-        """`queues`: returns the configuration in use, whose routes may change (R128)."""
+    def __init__(self, worker: WorkerConfig, in_use: Callable[[], Awaitable[InUse]]) -> None:
+        """`in_use`: returns the configuration in use, whose routes may change (R128)."""
         self._worker = worker
-        self._queues = queues
+        self._in_use = in_use
 
     async def latest(
         self, kind: Kind, limit: int, wanted: DeadFilter, before: Cursor | None = None
@@ -177,9 +178,8 @@ class Redriver:
         """
         async with _sending:
             messages, *_ = await self._plan(kind, wanted, admin)
-            return await send_messages(
-                RedriveContext.of(self._worker, await self._queues()), messages
-            )
+            used = await self._in_use()
+            return await send_messages(RedriveContext.of(self._worker, used.queues), messages)
 
     async def _plan(
         self, kind: Kind, wanted: Wanted, admin: Admin
@@ -212,7 +212,8 @@ class Redriver:
         async with dead_reader(self._worker.client_options(), self._worker.topic(kind)) as reader:
             # The number in the files may be that of another application: see `Target`.
             worker = self._worker.model_copy(update={"partitions": reader.partitions})
-            context = RedriveContext.of(worker, await self._queues())
+            used = await self._in_use()
+            context = RedriveContext.of(worker, used.queues, used.revisions)
             if not isinstance(wanted, AllBefore):
                 found = [each for each in await reader.at(wanted) if each.queue]
                 return await plan_for(context, request, found)

@@ -54,7 +54,7 @@ async def _send(backend: Backend, queue: str, form: Mapping[str, str]) -> tuple[
         if text := form.get(name, "").strip():
             options[name] = _whole(name, text)
     value = form.get("value", "").replace("\r\n", "\n")
-    queues = await backend.queues()
+    queues = (await backend.in_use()).queues
     topic, header = _route(queues.routes, queue, value, options)
     if header:
         options["queue"] = header

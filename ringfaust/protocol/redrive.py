@@ -9,6 +9,8 @@ both follow these rules.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ringfaust.core.catalog import Catalog
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
@@ -74,10 +76,11 @@ def queue_header_for(topic: str, template: str, record: InRecord, queue: str) ->
     return queue[len(before) : len(queue) - len(after)]
 
 
-def missing_payload(catalog: Catalog, queue: str) -> str:
-    """Return the queue's `evicted_payload` if its evicted records lack the payload, else empty.
+def missing_payload(catalogs: Iterable[Catalog], queue: str) -> str:
+    """Return the `evicted_payload` for which evicted records of the queue lack the payload, if any.
 
-    The setting is the one declared now. A record that has a value is whole in any case.
+    `catalogs`: what is declared now, and was when the records were written. A record that has a
+    value is whole in any case.
     """
-    form = catalog.spec(queue, {}).evicted_payload
-    return "" if form == "full" else form
+    forms = [each.spec(queue, {}).evicted_payload for each in catalogs]
+    return next((form for form in forms if form != "full"), "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ringfaust.config import QueuesConfig, WorkerConfig
-from ringfaust.core.catalog import Catalog
+from ringfaust.core.catalog import Catalog, Configuration
 from ringfaust.errors import RingfaustError, suggestion
 from ringfaust.kafka.admin import Brokers
 from ringfaust.kafka.names import topic_name
@@ -48,11 +48,15 @@ class RedriveContext:
     """Topics of those routes that workers read without repartitioning."""
     partitions: int
     catalog: Catalog
+    earlier: Sequence[Catalog]
+    """What was declared before."""
     max_record_bytes: int
 
     @classmethod
-    def of(cls, worker: WorkerConfig, queues: QueuesConfig) -> RedriveContext:
-        """Read the configuration.
+    def of(
+        cls, worker: WorkerConfig, queues: QueuesConfig, earlier: Iterable[Configuration] = ()
+    ) -> RedriveContext:
+        """Read the configuration; `earlier`: what else has been in effect.
 
         Raises:
             ConfigError: a certificate or the password cannot be read.
@@ -64,6 +68,7 @@ class RedriveContext:
             direct_topics=frozenset(route.topic for route in direct),
             partitions=worker.partitions,
             catalog=queues.catalog(),
+            earlier=[each.catalog() for each in earlier],
             max_record_bytes=worker.max_record_bytes,
         )
 
@@ -146,7 +151,7 @@ async def plan_for(
     """
     plan = RedrivePlan()
     for dead in found:
-        if reason := _lacks_payload(dead, context.catalog, request.role):
+        if reason := _lacks_payload(dead, context, request.role):
             plan.refused.append((dead.id, reason))
         else:
             plan.messages.append(_route(dead, context, request))
@@ -211,12 +216,14 @@ class _Matcher:
         return list({dead.id: dead for dead in matched}.values()) if self._is_named else matched
 
 
-def _lacks_payload(dead: DeadMessage, catalog: Catalog, role: Role) -> str:
+def _lacks_payload(dead: DeadMessage, context: RedriveContext, role: Role) -> str:
     """Return why an evicted record is not the whole message; empty if it is."""
     if role is not Role.EVICTED or dead.record.value is not None:
         return ""
-    form = missing_payload(catalog, dead.queue)
-    return f"evicted_payload is {form}: the message is at {dead.said(h.SOURCE)}" if form else ""
+    form = missing_payload((context.catalog, *context.earlier), dead.queue)
+    return (
+        f"evicted_payload is or was {form}: the message is at {dead.said(h.SOURCE)}" if form else ""
+    )
 
 
 # --- where to -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ringfaust.client import Admin
 from ringfaust.client.inspected import COUNTS, Excerpt, MessageDetails, MessagePage, QueueDetails
 from ringfaust.client.status_rows import QueueRates, QueueStatus, WorkerStatus
 from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
+from ringfaust.config.applied import InUse
 from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.console.board import Board
@@ -103,7 +104,7 @@ class FixedBackend(Backend):
 
     def __init__(self, queues: Sequence[QueueStatus]) -> None:
         super().__init__(WorkerConfig(), QueuesConfig())
-        self.in_use = QueuesConfig()
+        self.applied = QueuesConfig()
         """What was applied last."""
         self.status = FixedStatus(queues, [worker_row()])
         self.fixed = self._board = Board(self.status)
@@ -120,8 +121,8 @@ class FixedBackend(Backend):
     async def admin(self) -> Admin:
         return self.fake
 
-    async def queues(self) -> QueuesConfig:
-        return self.in_use
+    async def in_use(self) -> InUse:
+        return InUse(self.applied, self.applied)
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -266,7 +266,7 @@ async def test_a_message_is_sent_by_the_routes_in_use(
     producer = create_autospec(RingProducer, instance=True)
     producer.__aenter__.return_value.send.return_value = "m"
     monkeypatch.setattr(sending, "RingProducer", lambda **_: producer)
-    console.backend.in_use = led_by("new")
+    console.backend.applied = led_by("new")
     await console.log_in()
     assert (await console.post("/queue/send", Q | {"value": "x"})).status == 303
     assert producer.__aenter__.return_value.send.call_args == call("new", "x", headers={})
@@ -280,7 +280,8 @@ async def test_the_routes_in_use_are_those_that_were_applied(
         return InUse(led_by("new"), file)
 
     monkeypatch.setattr(backend, "configuration_in_use", configuration_in_use)
-    assert await backend.Backend(WorkerConfig(), led_by("old")).queues() == led_by("new")
+    used = await backend.Backend(WorkerConfig(), led_by("old")).in_use()
+    assert used.queues == led_by("new")
 
 
 async def test_a_connection_that_cannot_read_answers_any_more_is_replaced(

@@ -14,6 +14,7 @@ import pytest
 
 from ringfaust.client.inspected import Excerpt
 from ringfaust.config import QueuesConfig
+from ringfaust.config.applied import InUse
 from ringfaust.console import redriving
 from ringfaust.console.redriving import AllBefore, GoneMessage, Preview, Redriver
 from ringfaust.errors import BadSelector
@@ -171,7 +172,8 @@ async def test_a_redrive_looks_at_all_partitions_of_the_topic(
     plan_for.return_value = RedrivePlan()
     monkeypatch.setattr(redriving, "dead_reader", lambda *_: nullcontext(reader))
     monkeypatch.setattr(redriving, "plan_for", plan_for)
-    asked = Redriver(console.backend.worker, AsyncMock(return_value=QueuesConfig()))
+    used = InUse(QueuesConfig(), QueuesConfig())
+    asked = Redriver(console.backend.worker, AsyncMock(return_value=used))
     await asked.preview("dead", [(6, 17)], AsyncMock())
     assert plan_for.await_args is not None
     assert plan_for.await_args.args[0].partitions == 7

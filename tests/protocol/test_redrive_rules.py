@@ -87,6 +87,8 @@ def test_the_queue_header_is_rebuilt_from_the_queues_name(
 
 
 def test_an_evicted_record_without_a_value_lacks_its_payload_unless_it_is_kept_in_full() -> None:
-    catalog = Catalog({"thin": {"evicted_payload": "none"}, "whole": {}}, {})
-    assert missing_payload(catalog, "thin") == "none"
-    assert missing_payload(catalog, "whole") == ""
+    now = Catalog({"thin": {"evicted_payload": "none"}, "whole": {}, "was_thin": {}}, {})
+    before = Catalog({"was_thin": {"evicted_payload": "reference"}}, {})
+    assert missing_payload([now, before], "thin") == "none"
+    assert missing_payload([now, before], "was_thin") == "reference"
+    assert missing_payload([now, before], "whole") == ""

@@ -37,7 +37,8 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RedriveOptions) -> 
         JobFailed: Spark ended the job with an error.
         RingfaustError: see `redrive`.
     """
-    request = LakeRedriveRequest(worker, in_use(worker, queues).queues, options)
+    used = in_use(worker, queues)
+    request = LakeRedriveRequest(worker, used.queues, options, used.revisions)
     out = Terminal()
     with open_session(f"{worker.application} redrive", options.master) as spark, brief_errors():
         if options.dry_run:

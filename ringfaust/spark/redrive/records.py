@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ringfaust.config import QueuesConfig, WorkerConfig
+from ringfaust.core.catalog import Configuration
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
 from ringfaust.protocol.routes import RouteTemplate
@@ -35,6 +36,8 @@ class LakeRedriveRequest:
     worker: WorkerConfig
     queues: QueuesConfig
     options: RedriveOptions
+    earlier: Sequence[Configuration] = ()
+    """What else has been in effect."""
 
     @property
     def job(self) -> str:
@@ -183,8 +186,8 @@ def payload_fault(messages: DataFrame, request: LakeRedriveRequest) -> Column:
     if request.options.role is not LakeRole.EVICTED:
         return no_fault
     empty = messages.where("value is null").select("queue").distinct().collect()
-    catalog = request.queues.catalog()
-    partial = [row[0] for row in empty if missing_payload(catalog, row[0])]
+    catalogs = [request.queues.catalog(), *[each.catalog() for each in request.earlier]]
+    partial = [row[0] for row in empty if missing_payload(catalogs, row[0])]
     fault = F.concat(
         F.lit("queue "), "queue", F.lit(" evicts without payload (evicted_payload): the message "),
         F.lit("is not in the lake, but at its source "), "source",
