@@ -96,11 +96,10 @@ def run(folder: Path, given: Given) -> int:
             (folder / name).unlink()
         raise
     say(f"wrote and checked {folder / 'queues.yaml'} and {folder / 'worker.yaml'}")
-    if (
-        given.yes
-        or _ask(given, True, lambda: questionary.confirm("Create the missing topics now?"))
-        and create(worker, queues)
-    ):
+    creates = given.yes or _ask(
+        given, True, lambda: questionary.confirm("Create the missing topics now?")
+    )
+    if creates and create(worker, queues):
         return 1
     say(f"next: ringfaust worker --config {folder}")
     return 0

@@ -136,8 +136,8 @@ def test_s3_without_its_package_names_the_package(spark: SparkSession) -> None:
 @pytest.mark.java
 def test_a_master_that_is_none_is_named(tmp_path: Path) -> None:
     """In a process of its own: the session that the tests share has a master."""
-    given = ["--lake", str(tmp_path), "--from", "dead", "--where", "true", "--master", "nonsense"]
-    command = [sys.executable, "-m", "ringfaust", "spark", "redrive", *given]
+    given = ["--lake", str(tmp_path), "--master", "nonsense"]
+    command = [sys.executable, "-m", "ringfaust", "spark", "maintain", *given]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (found.returncode, "Traceback" in found.stderr) == (2, False), found.stderr
     assert "Spark does not start with --master nonsense: " in found.stderr

@@ -56,7 +56,7 @@ def test_an_import_that_decides_otherwise_is_found(
 ) -> None:
     """Here a policy applies to a queue whose type does not have all that it sets."""
     assert play(broker, DIFFERS, LENGTH) is None
-    monkeypatch.setattr(rabbitmq_policies, "_NOT_APPLICABLE", {})
+    monkeypatch.setattr(rabbitmq_policies, "_NOT_APPLICABLE", {"classic": frozenset()})
     difference = play(broker, DIFFERS, LENGTH)
     assert difference is not None and difference.theirs != difference.ours
     assert str(difference).startswith(f"after operation {difference.step} (kind=")
