@@ -103,8 +103,6 @@ class Queue:
         self.history = SettlementHistory(write_set, name, row.departures if row else (0, 0))
         self.scans: dict[str, Scan] = {}
         """By the text of each selector of an attached consumer; "" if one has no selector."""
-        self.is_passed_over = False
-        """Whether an address has got its name, so that no send comes to it (R70)."""
         self.scanned = [NOWHERE] * limits.PRIORITIES
         """By level: how far any of them has come at most."""
         self._attached = row.attached if row else 0
@@ -151,6 +149,8 @@ class Queue:
         consumer and the message id."""
         self.last_level = 0
         """The level that got the last ready message."""
+        self.is_passed_over = False
+        """Whether an address has got its name, so that no send comes to it (R70)."""
 
     def _decode_consumers(self) -> None:
         self.consumers: dict[str, Consumer] = {}

@@ -72,6 +72,10 @@ class RedriveContext:
             max_record_bytes=worker.max_record_bytes,
         )
 
+    def missing_payload(self, queue: str) -> str:
+        """The `evicted_payload` for which evicted records of the queue may lack theirs, if any."""
+        return missing_payload((self.catalog, *self.earlier), queue)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveRequest(DeadFilter):
@@ -220,7 +224,7 @@ def _lacks_payload(dead: DeadMessage, context: RedriveContext, role: Role) -> st
     """Return why an evicted record is not the whole message; empty if it is."""
     if role is not Role.EVICTED or dead.record.value is not None:
         return ""
-    form = missing_payload((context.catalog, *context.earlier), dead.queue)
+    form = context.missing_payload(dead.queue)
     return (
         f"evicted_payload is or was {form}: the message is at {dead.said(h.SOURCE)}" if form else ""
     )

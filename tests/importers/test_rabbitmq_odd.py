@@ -92,7 +92,7 @@ def test_a_queue_that_is_none_here_has_one_line_and_is_not_declared(
     assert verdict is Verdict.NONE and says in text
     assert [*found.queues] == [] and [*found.addresses] == ["x"]
     assert [*found.addresses["x"]["subscriptions"]] == ["q"]  # type: ignore[call-overload]
-    assert found.acls == {}, "whoever may only read it gets no right to read all queues"
+    assert found.acls == {}, "a right to read one queue is no right to read them all"
     for about in ("queue s, max-age = 1M", f"queue s, queue-type = {kind}"):
         assert [verdict for verdict, _ in lines(found, about)] == [Verdict.NONE], about
     for source in ("x", "lone", ""):

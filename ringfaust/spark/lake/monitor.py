@@ -50,7 +50,7 @@ class LakeMonitor:
     ) -> None:
         self._worker, self._topics, self._queues = worker, topics, queues
         self._named = {*topics}
-        """And those of routes that were applied since, once they are told."""
+        """The topics that it copies, and those that a warning has named."""
         self._read = {topic: dict(at) for topic, at in read.items() if topic in topics}
         self._offsets = ReadOffsets(worker.client_options(), lake_group(worker.application))
         self._last: dict[str, int] = {}

@@ -53,7 +53,7 @@ class LakeCandidates:
     def __init__(self, spark: SparkSession, request: LakeRedriveRequest) -> None:
         worker, queues, now_ms = request.worker, request.queues, wall_ms()
         self._request = request
-        self.context = RedriveContext.of(worker, queues)
+        self.context = RedriveContext.of(worker, queues, request.earlier)
         self._topic = worker.topic(Role(request.options.role))
         self._messages = select_messages(spark, request).persist(StorageLevel.DISK_ONLY)
         messages = self._messages
@@ -69,7 +69,7 @@ class LakeCandidates:
         targets: dict[str, Target] = {}
         if topics:
             targets = asyncio.run(read_targets(worker, queues, topics, now_ms, "--to-topic"))
-        left = left.withColumn("fault", payload_fault(left, request))
+        left = left.withColumn("fault", payload_fault(left, request.options.role, self.context))
         records = to_records(left, targets, keeps_topic=request.options.to_topic is None)
         self._checked = check_rows(records, targets, queues, now_ms)
         self._checked.persist(StorageLevel.DISK_ONLY)

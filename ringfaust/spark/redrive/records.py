@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.core.catalog import Configuration
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.redrive import QUEUE_PART, missing_payload
+from ringfaust.protocol.redrive import QUEUE_PART
 from ringfaust.protocol.routes import RouteTemplate
+from ringfaust.redrive.plan import RedriveContext
 from ringfaust.spark.backfill.errors import CannotBackfill
 from ringfaust.spark.backfill.job import job_name
 from ringfaust.spark.backfill.mapping import HEADERS
@@ -180,14 +181,13 @@ def kept_header(name: str) -> Column:
     return F.col("extra")[name.removeprefix(h.PREFIX).replace("-", "_")]
 
 
-def payload_fault(messages: DataFrame, request: LakeRedriveRequest) -> Column:
+def payload_fault(messages: DataFrame, role: LakeRole, context: RedriveContext) -> Column:
     """Why an evicted record cannot be sent again: it has no payload. Null: it can."""
     no_fault = F.lit(None).cast("string")
-    if request.options.role is not LakeRole.EVICTED:
+    if role is not LakeRole.EVICTED:
         return no_fault
     empty = messages.where("value is null").select("queue").distinct().collect()
-    catalogs = [request.queues.catalog(), *[each.catalog() for each in request.earlier]]
-    partial = [row[0] for row in empty if missing_payload(catalogs, row[0])]
+    partial = [row[0] for row in empty if context.missing_payload(row[0])]
     fault = F.concat(
         F.lit("queue "), "queue", F.lit(" evicts without payload (evicted_payload): the message "),
         F.lit("is not in the lake, but at its source "), "source",
