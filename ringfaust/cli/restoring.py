@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import starmap
@@ -103,11 +104,10 @@ def _begin(text: str) -> tuple[tuple[str, int], int]:
     Raises:
         BadBegin: it is none.
     """
-    where, _, offset = text.rpartition("=")
-    topic, _, number = where.rpartition("/")
-    if not (topic and number.isdecimal() and offset.isdecimal()):
+    found = re.fullmatch(r"(.+)/(\d{1,10})=(\d{1,19})", text)
+    if not found:
         raise BadBegin(f"--at {text}: write TOPIC/PARTITION=OFFSET, such as orders/0=120400")
-    return (topic, int(number)), int(offset)
+    return (found[1], int(found[2])), int(found[3])
 
 
 def _before(each: _Input, ends: Mapping[int, StateEnd]) -> str:

@@ -45,7 +45,22 @@ def read_variables() -> dict[str, Any]:
             enable_decoding=False,
         )
 
-    return EnvSettingsSource(Variables)()
+    found = EnvSettingsSource(Variables)()
+    for name in _variables():
+        # The source leaves out what no setting can contain, such as `partitions.x`.
+        _put(found, name.upper().removeprefix(_PREFIX).lower().split(_NESTED), os.environ[name])
+    return found
+
+
+def _put(found: dict[str, Any], place: Sequence[str], text: str) -> None:
+    """Put a text where nothing is, for the model to refuse."""
+    *groups, last = place
+    for group in groups:
+        if not isinstance(found.get(group), dict):
+            found[group] = {}
+        found = found[group]
+    if text:
+        found.setdefault(last, text)
 
 
 def drop_variables() -> None:

@@ -9,7 +9,10 @@ _FIELDS = {
     "AMQPriority": "JMSPriority", "AMQTimestamp": "JMSTimestamp", "AMQExpiration": "JMSExpiration",
     "AMQDurable": "JMSDeliveryMode", "AMQUserID": "JMSMessageID", "AMQGroupID": "JMSXGroupID",
 }  # fmt: skip
-"""Fields of a message in filters of Artemis, and their names in a selector."""
+"""Fields of a message in filters of Artemis, and their names in a selector.
+
+Artemis has these names of JMS in selectors of consumers alone.
+"""
 _MODES = {"'DURABLE'": "'PERSISTENT'", "'NON_DURABLE'": "'NON_PERSISTENT'"}
 """What `AMQDurable` is compared with, and what its equivalent is."""
 _PREFIX = "AMQ"
@@ -84,7 +87,8 @@ def _translated(parts: list[str]) -> Iterator[str]:
             compared = part[1:-1].replace('""', '"')
             if compared.startswith(_ANNOTATION):
                 raise UnknownField(f"{part}, an annotation of AMQP,")
-            yield _named(compared) if compared.startswith(_PREFIX) else part
+            named = _named(compared)
+            yield named if named != compared else part
         elif part in _MODES:
             of = _right_operand(parts[place + 1 :]) or compared
             yield _MODES[part] if of == "AMQDurable" else part
@@ -101,6 +105,8 @@ def _translated(parts: list[str]) -> Iterator[str]:
 def _named(name: str) -> str:
     if name.startswith(_PREFIX) and name not in _FIELDS:
         raise UnknownField(name)
+    if name in _FIELDS.values():
+        raise UnknownField(f"{name}, which Artemis finds in no message,")
     return _FIELDS.get(name, name)
 
 

@@ -19,6 +19,7 @@ from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.worker.faust.fetcher import Fetcher
 from ringfaust.worker.faust.transport import BatchApp
 from ringfaust.worker.interfaces import Batch
+from ringfaust.worker.partition.orders import open_orders
 
 pytestmark = pytest.mark.kafka
 
@@ -144,3 +145,21 @@ async def test_an_undecodable_record_is_skipped_and_nothing_else(
     skipped = {*range(500), *range(700, 1000), 1999}
     assert seen[TP(bad_topic, 0)] == [(at, at in skipped) for at in range(2000)]
     assert seen[TP(good_topic, 0)] == [(offset, False) for offset in range(2000)]
+
+
+async def test_an_order_behind_an_undecodable_record_is_not_missed(
+    broker: EmbeddedBroker, topics: tuple[str, str]
+) -> None:
+    control, replies = topics
+    client = {"bootstrap_servers": broker.bootstrap_servers}
+    orders = await open_orders(0, control, replies, 1, client)
+    try:
+        await _produce(broker, control, 500, {0, 70})
+        async with AIOKafkaProducer(**client) as producer:
+            await producer.send_and_wait(
+                control, b'{"type":"retry_partition","partition":"0"}', partition=0
+            )
+        async with asyncio.timeout(60):
+            assert (await orders.next("0")).type == "retry_partition"
+    finally:
+        await orders.close()

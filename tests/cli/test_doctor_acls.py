@@ -1,4 +1,4 @@
-"""Brokers with ACLs: what `ringfaust doctor` says is missing, and what `ringfaust apply` needs."""
+"""Brokers with ACLs: what `ringfaust doctor` says is missing, and what others than workers need."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from aiokafka.protocol.admin import CreateAclsRequest
 from typer.testing import CliRunner
 
 from ringfaust.cli.main import main
+from ringfaust.cli.operate import connect_options
 from ringfaust.cli.permissions import Operation
+from ringfaust.client import StatusReader
+from ringfaust.client.trace import trace
 from ringfaust.config import load
 from ringfaust.config.topics import create_topics
 from ringfaust.protocol.records import Role
 from ringfaust.testing.broker import EmbeddedBroker
-from tests.broker.clients import run
+from tests.broker.clients import client_of, run
 from tests.chaos.harness import Application, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -201,5 +204,45 @@ async def test_the_rights_that_operations_lists_suffice_for_apply(
         app.write("queues.yaml", before)
         await strict.allow([Acl(TOPIC, app.topic("changelog"), Operation.READ)])
         assert "revision 2 is in the log" in await run(app, "apply", "--yes")
+    finally:
+        free.end()
+
+
+def to_redrive_and_look_on(app: Application) -> list[Acl]:
+    """What docs/operations.md lists for `dead redrive`, `StatusReader` and `trace`."""
+    name = app.worker_config.application
+    topics = [app.topic(role) for role in ("configuration", "dead", "status", "events")]
+    return [
+        *(Acl(TOPIC, topic, Operation.READ) for topic in (*topics, *app.inputs)),
+        *(Acl(TOPIC, topic, Operation.WRITE) for topic in app.inputs),
+        Acl(GROUP, f"{name}-redriven/", Operation.READ, PREFIXED),
+        Acl(TRANSACTIONAL_ID, f"{name}-redrive", Operation.WRITE),
+    ]
+
+
+async def test_the_rights_that_operations_lists_suffice_to_redrive_and_to_look_on(
+    strict: StrictBroker, app: Application, tmp_path: Path
+) -> None:
+    """Read and write include describe. The worker may do anything."""
+    queues = yaml.safe_load((app.config_dir / "queues.yaml").read_text())
+    name = app.worker_config.application
+    free = Application(
+        tmp_path / "free", strict.bootstrap_servers, queues, partitions=1, application=name
+    )
+    worker = free.new_worker()
+    try:
+        await until(worker.has_connected, 60, "the worker runs")
+        async with client_of(free) as client, asyncio.timeout(60):
+            await client.send(app.inputs[0], ["m"], "any", ringfaust_expires_at_ms="1")
+            while not (await client.counts("q"))["expired"]:
+                await asyncio.sleep(0.05)
+        await strict.allow(to_redrive_and_look_on(app))
+        said = await run(app, "dead", "redrive", "--queue", "q", "--yes", in_a_process=True)
+        assert "1 message sent again" in said
+        options = connect_options(app.worker_config)
+        async with StatusReader(**options) as status:
+            assert [each.queue for each in status.queues()] == ["q"]
+        lifecycle = (await trace("m", since_ms=0, **options)).lifecycles[0]
+        assert lifecycle.source == f"{app.inputs[0]}/0/0"
     finally:
         free.end()

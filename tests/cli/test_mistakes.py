@@ -28,6 +28,7 @@ MISTAKES = {
     "broker --kafka 9.9": "'9.9' is not one of '3.6', '3.9', '4.1', '4.2'",
     "mcp --token-file /nowhere": "/nowhere",
     "restore --at nowhere": "--at nowhere: write TOPIC/PARTITION=OFFSET",
+    f"restore --at orders/0={'9' * 5_000}": ": write TOPIC/PARTITION=OFFSET",
     "version --long": "No such option: --long",
     "redrive --from nowhere": "'nowhere'",
     "context ls --long": "No such option: --long",

@@ -184,6 +184,15 @@ def test_a_mistake_names_the_variable(case: str, monkeypatch: pytest.MonkeyPatch
     assert words in fault.text
 
 
+@pytest.mark.parametrize("name", ["RINGFAUST_PARTITIONS", "RINGFAUST_WEB__PORT"])
+def test_a_variable_inside_a_setting_that_has_no_parts_is_a_mistake(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{name}__X", "2")
+    with pytest.raises(ConfigError, match=f"{name}: {{'x': '2'}} is not allowed"):
+        load_worker()
+
+
 def test_mistakes_in_file_and_variables_are_reported_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_filters_become_selectors(text: str, selector: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("text", ["&quot;AMQSize&quot; = 5", "AMQDurable LIKE 'DUR%'",
                                   "&quot;m.x-opt&quot; = 'x'",
+                                  "JMSPriority > 5", "&quot;JMSTimestamp&quot; > 5",
                                   "AMQDurable NOT LIKE 'NON%'", "color = '${colour}'",
                                   "/*" * 500_000])  # fmt: skip
 def test_filters_without_a_selector(text: str, tmp_path: Path) -> None:

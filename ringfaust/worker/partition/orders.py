@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import CorruptRecordException, KafkaError
 
 from ringfaust.core import effects as e
 from ringfaust.core.model import Refusal
@@ -86,12 +85,9 @@ class KafkaOrders:
         """
         await self._consumer.start()
         self._consumer.assign([self._control])
-        await self._go_to_end()
-        await self._producer.start()
-
-    async def _go_to_end(self) -> None:
         ends = await self._consumer.end_offsets([self._control])
         self._consumer.seek(self._control, ends[self._control])
+        await self._producer.start()
 
     async def next(self, unit: str) -> OrderRecord:
         """The next order for the unit."""
@@ -107,12 +103,17 @@ class KafkaOrders:
             found = await self._consumer.getmany(timeout_ms=_POLL_MS, max_records=1)
         except Exception as error:
             log.debug("cannot read %s: %r", self._control, error)
-            await asyncio.sleep(_AGAIN_S)
-            if not isinstance(error, TopicAuthorizationFailedError):
-                with suppress(Exception):  # what the client cannot decode is no order
-                    await self._go_to_end()
+            if isinstance(error, KafkaError) and not isinstance(error, CorruptRecordException):
+                await asyncio.sleep(_AGAIN_S)
+            else:  # what the client cannot decode is no order
+                await self._pass_one()
             return ()
         return [record for records in found.values() for record in records]
+
+    async def _pass_one(self) -> None:
+        """Go on behind the next record."""
+        position = await self._consumer.position(self._control)
+        self._consumer.seek(self._control, position + 1)
 
     async def answer(self, order: OrderRecord, refused: str = "") -> None:
         """Answer the operator who gave the order. `refused`: why it was not carried out."""

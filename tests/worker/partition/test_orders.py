@@ -23,22 +23,25 @@ class Consumer:
 
     def __init__(self, error: Exception) -> None:
         self.error: Exception | None = error
-        self.log, self.position = [RETRY], 0
+        self.log, self.at = [RETRY], 0
 
     async def getmany(self, **_: int) -> dict[TopicPartition, list[Any]]:
         await asyncio.sleep(0)
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        found = self.log[self.position : self.position + 1]
-        self.position += len(found)
+        found = self.log[self.at : self.at + 1]
+        self.at += len(found)
         return {AT: found}
 
     async def end_offsets(self, _: object) -> dict[TopicPartition, int]:
         return {AT: len(self.log)}
 
     def seek(self, _: object, offset: int) -> None:
-        self.position = offset
+        self.at = offset
+
+    async def position(self, _: object) -> int:
+        return self.at
 
 
 async def test_an_order_is_not_missed_while_the_topic_may_not_be_read(
