@@ -16,6 +16,8 @@ ORDER = "order/"
 """How the `reply` of an order begins."""
 
 
+UNKNOWN = "it is not known whether"
+"""What the answer contains if an order may have been carried out."""
 ORDER_MARKS = (b'"retry_partition"', b'"skip_record"')
 """What the value of an order contains."""
 
@@ -44,7 +46,7 @@ class OrderBook:
         for number in range(PARTITIONS):
             skipped = self._skipped(number)
             self._check_dead(number, list(skipped.values()))
-            refused = {reply for reply, why in self.answers(number) if why}
+            refused = {reply for reply, why in self.answers(number) if why and UNKNOWN not in why}
             skips = {
                 reply: order["at"] for reply, order in self._orders(number).items()
                 if order["type"] == "skip_record"

@@ -29,6 +29,8 @@ class Standstill:
         """Why it waits for an order; None: it does not."""
         self.order: OrderRecord | None = None
         """What it tries to do, and has not answered yet."""
+        self.is_committing = False
+        """Whether a commit contains what was ordered, and its outcome is not known yet."""
 
     async def begin(self, error: Exception, record: FetchedRecord | None) -> None:
         """Stop, and say so. From then on, no order is missed.
@@ -46,7 +48,8 @@ class Standstill:
         if self._orders is None:
             self._orders = await self._context.open_orders(self._work.number)
         self.stopped = stopped  # an order that this brings about is not missed
-        await self._answer(f"it has {stopped}")
+        unknown = "; it is not known whether the record was skipped" if self.is_committing else ""
+        await self._answer(f"it has {stopped}{unknown}")
 
     def _id_of_topic(self, record: FetchedRecord | None) -> str:
         return "" if record is None else self._work.topic_ids().get(record.topic, "")
@@ -98,6 +101,7 @@ class Standstill:
             is_over: nothing else holds it up. What it has not passed by then waits for its
                 queue, has no route any more, or was in a topic that has lost it.
         """
+        self.is_committing = False
         record = self._ended.record if self._ended else None
         passed = record is not None and self._work.positions.get(record.topic, 0) > record.offset
         if self.order is None or not (is_over or passed):
@@ -107,7 +111,7 @@ class Standstill:
         await self.end()
 
     async def _answer(self, refused: str) -> None:
-        order, self.order, self._ended = self.order, None, None
+        order, self.order, self._ended, self.is_committing = self.order, None, None, False
         if order is not None and self._orders is not None:
             await self._orders.answer(order, refused)
 

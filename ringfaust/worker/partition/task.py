@@ -544,7 +544,6 @@ class Task:
         if not self._left:
             self.work.skip_to(self.buffer.taken_to)
         await self._commit_alone()
-        self._alone = None
 
     async def _skip(self, record: FetchedRecord, why: ProtocolError) -> None:
         """Move the record to the dead topic at which the task has stopped."""
@@ -553,12 +552,13 @@ class Task:
             return
         self._alone = record
         self.work.skip(record, why, self._clock.wall_ms())
+        self._standstill.is_committing = True
         await self._commit_alone()
-        self._alone = None
 
     async def _commit_alone(self) -> None:
         self._submit(self._clock.wall_ms())
         await self._commits.wait()
+        self._alone = None
 
     async def _recover(self, error: Exception) -> None:
         """Find out what the broker has and continue from there, or stop."""
@@ -620,12 +620,12 @@ class Task:
         return self._standstill.stopped
 
     async def _stop(self, error: Exception) -> None:
-        record = None if isinstance(error, StoreDamaged) else self._alone
         self.trouble = f"stopping after {error!r}"
         await self._release()
         self.buffer.clear()
         self._left = []
-        await self._standstill.begin(error, record)
+        at = None if isinstance(error, StoreDamaged) else self._alone
+        await self._standstill.begin(error, at)
         self.trouble = str(self.stopped)
 
     async def wait_for_order(self) -> None:
