@@ -144,6 +144,11 @@ class _Counting(TransactionManager):  # type: ignore[misc]
         self._pid_and_epoch = PidAndEpoch(producer_id, producer_epoch)
         self._sequence_numbers.clear()
 
+    def begin_anew(self) -> None:
+        """Let the sender ask for another producer id, before it sends the next batch."""
+        self.go_on_with(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._pid_waiter = asyncio.get_running_loop().create_future()
+
 
 class _AddedByProduce(_Counting):
     """The transactions of a producer whose produce requests add their partitions (KIP-890)."""
@@ -276,8 +281,7 @@ class IdempotentProducer(AIOKafkaProducer):  # type: ignore[misc]
             try:
                 return await super().send_and_wait(*arguments, **named)
             except KafkaError as error:
-                self._txn_manager.go_on_with(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-                self._txn_manager._pid_waiter = asyncio.get_running_loop().create_future()
+                self._txn_manager.begin_anew()
                 # It may have got its number before that: then it was not stored.
                 if not isinstance(error, OutOfOrderSequenceNumber):
                     raise
