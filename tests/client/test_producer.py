@@ -127,7 +127,7 @@ async def test_what_brokers_refuse_keeps_out_nothing_that_follows(
 async def test_a_partition_may_be_without_a_leader_for_long(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """aiokafka drops a record that waits for longer than the request timeout, but has counted it."""
+    """aiokafka drops a record that waits longer than the request timeout, but has counted it."""
     options: dict[str, Any] = {"request_timeout_ms": 500}
     where = {"bootstrap_servers": broker.bootstrap_servers, "client_options": options}
     topic = f"leaderless-{time.time_ns()}"
