@@ -21,7 +21,7 @@ from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument
 from ringfaust.protocol.records import OutgoingRecord
-from ringfaust.transactional.vendor import Stoppable, stop_client
+from ringfaust.transactional.vendor import IdempotentProducer, Stoppable, stop_client
 from ringfaust.transactional.writer import Sent, TransactionalWriter
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class KafkaBrokers:
         Raises:
             BadArgument: the Kafka client does not accept `client_options`.
         """
-        return self._new(AIOKafkaProducer, **options)
+        return self._new(IdempotentProducer, **options)
 
     def consumer(self, **options: Any) -> AIOKafkaConsumer:
         """A consumer without a group; see `producer`."""

@@ -28,6 +28,7 @@ from ringfaust.protocol.route_changes import RouteChanges, feeds_of, hops_change
 from ringfaust.protocol.stored_rows import Feeds
 from ringfaust.times import wall_ms
 from ringfaust.transactional.configuration_topic import OPTIONS, read_configurations
+from ringfaust.transactional.writer import opened
 
 
 class NotApplied(ClientError):
@@ -156,8 +157,7 @@ async def apply(
     if used:
         await _check_topics(connection, before.values(), now)
     writer = connection.brokers.writer(apply_transactional_id(connection.application))
-    try:
-        await writer.start()  # from here on nobody else can finish
+    async with opened(writer):  # from here on nobody else can finish
         known = (await configuration_log(connection)).revisions
         if is_stopped and not known:
             raise NotApplied(
@@ -185,8 +185,6 @@ async def apply(
                 "has what was before. If workers of several versions run, upgrade them first"
             ) from error
         return Applied(mine.revision, *done)
-    finally:
-        await writer.stop()
 
 
 async def _take_back(
@@ -211,9 +209,9 @@ def _command(asked: Configuration) -> dict[str, Any]:
 
 async def raise_level(connection: Connection, level: int, who: str) -> Raised:
     """Let all partitions use a feature level; see `Admin.raise_level`."""
-    writer = connection.brokers.writer(apply_transactional_id(connection.application))
-    try:
-        await writer.start()
+    async with opened(
+        connection.brokers.writer(apply_transactional_id(connection.application))
+    ) as writer:
         command = {"type": "raise_level", "level": level, "who": who}
         done = await _write(connection, writer, [], command, waits=True)
         # Not before: nobody could start any more if no worker supported it.
@@ -222,8 +220,6 @@ async def raise_level(connection: Connection, level: int, who: str) -> Raised:
             row = level_row(connection.topic(Role.CONFIGURATION), mine)
             await _commit(writer, [row], "the feature level")
         return Raised(level, *done)
-    finally:
-        await writer.stop()
 
 
 def _check_hops(before: Iterable[Feeds], now: Feeds) -> None:

@@ -143,7 +143,7 @@ class Connection:
             raise StartedAlready
         if self._pid != os.getpid():
             raise OtherProcess(self._pid)
-        producer = self.brokers.producer(acks="all", enable_idempotence=True)
+        producer = self.brokers.producer(acks="all")
         try:
             await producer.start()
         except BaseException:

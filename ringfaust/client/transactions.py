@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from aiokafka.errors import KafkaError
@@ -50,7 +51,7 @@ class ClientTransactions:
             except BaseException as error:
                 self.may_be_committed = writer.may_be_committed
                 if not self.may_be_committed:
-                    await self._abort(writer)
+                    await self._abort(writer, error)
                     raise
                 await self._drop(writer)
                 if isinstance(error, KafkaError):
@@ -80,11 +81,13 @@ class ClientTransactions:
             self._writer = writer
         return self._writer
 
-    async def _abort(self, writer: Writer) -> None:
-        try:
+    async def _abort(self, writer: Writer, error: BaseException) -> None:
+        with suppress(Exception):  # the next writer aborts the transaction
             await writer.abort()
-        except Exception:
-            await self._drop(writer)  # the next writer aborts the transaction
+            if not isinstance(error, KafkaError):
+                return
+        # Brokers would refuse what follows a record that they have refused: it has a number.
+        await self._drop(writer)
 
     async def _drop(self, writer: Writer) -> None:
         self._writer = None

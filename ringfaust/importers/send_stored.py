@@ -33,6 +33,7 @@ from ringfaust.transactional.writer import (
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
     TransactionalWriter,
+    opened,
     size_bytes,
 )
 
@@ -86,21 +87,19 @@ async def import_messages(path: Path, worker: WorkerConfig, queues: QueuesConfig
         client, transactional_id, max_request_size=2 * worker.max_record_bytes
     )
     try:
-        await writer.start()
-        position = await _done(client, group, done)
-        progress.oversized = await asyncio.to_thread(_left_out, islice(records, position))
-        progress.before = position - progress.oversized
-        while part := await asyncio.to_thread(_part, records):
-            position += len(part)
-            kept = [each for each in part if each is not None]
-            offsets = {done: OffsetAndMetadata(position, "")}
-            await writer.commit(partial(writer.send, kept), offsets, group)
-            progress.written += len(kept)
-            progress.oversized += len(part) - len(kept)
+        async with opened(writer):
+            position = await _done(client, group, done)
+            progress.oversized = await asyncio.to_thread(_left_out, islice(records, position))
+            progress.before = position - progress.oversized
+            while part := await asyncio.to_thread(_part, records):
+                position += len(part)
+                kept = [each for each in part if each is not None]
+                offsets = {done: OffsetAndMetadata(position, "")}
+                await writer.commit(partial(writer.send, kept), offsets, group)
+                progress.written += len(kept)
+                progress.oversized += len(part) - len(kept)
     except KafkaError as error:
         raise ImportStopped(progress.written, error) from error
-    finally:
-        await writer.stop()
     return progress
 
 

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from ringfaust.kafka.names import clock_transactional_id, topic_name
 from ringfaust.protocol.records import Role
 from ringfaust.times import wall_ms
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.vendor import FAILED_BETWEEN_CALLS, connected
 
 _OPEN_MS = 10_000
 """If this process dies in between, the brokers abort the transaction after this time."""
@@ -41,6 +41,6 @@ async def clock_skew_ms(client: Mapping[str, Any], application: str, process: st
             stamped_ms = int((await producer.send_and_wait(topic, b"", partition=0)).timestamp)
             received_ms = wall_ms()
         finally:
-            with suppress(KafkaError):
+            with suppress(*FAILED_BETWEEN_CALLS, KafkaError):
                 await producer.abort_transaction()
     return max(sent_ms - stamped_ms, 0) or min(received_ms - stamped_ms, 0)

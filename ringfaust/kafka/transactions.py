@@ -30,7 +30,6 @@ BATCH_BYTES = 1_000_000
 """Size at which a record batch is closed. Ringfaust's topics accept twice as much."""
 
 _RETRY_MS = 3
-_ABORT_TIMEOUT_S = 2.0
 
 
 class TransactionalProducer:
@@ -87,7 +86,11 @@ class TransactionalProducer:
             self._writers.append(writer)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -110,8 +113,7 @@ class TransactionalProducer:
         """Disconnect. An open transaction is never committed."""
         if self._is_begun and not self._is_committing:
             with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
-                async with asyncio.timeout(_ABORT_TIMEOUT_S):
-                    await self._writers[0].abort()
+                await self._writers[0].abort()
         await asyncio.gather(*(writer.stop() for writer in self._writers))
 
     def new_batches(self) -> RecordBatches:

@@ -46,7 +46,7 @@ PyObject *create(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
         PyErr_Format(PyExc_TypeError, "%s has %zd fields, not %zd", kind->tp_name, fields, count - 1);
         return NULL;
     }
-    PyObject *made = kind->tp_alloc(kind, fields);
+    PyObject *made = new_tuple(kind, fields);
     if (!made) return NULL;
     int is_tracked = kind->tp_dictoffset != 0; /* its dict may refer to it */
     for (Py_ssize_t i = 1; i < count; i++) {

@@ -145,8 +145,7 @@ static PyObject *one_record(Reader *r, const Batch *batch) {
         r->at = end;
         Py_RETURN_NONE;
     }
-    PyTypeObject *type = TYPE(CLASS_FETCHED_RECORD);
-    PyObject *record = type->tp_alloc(type, FETCHED_RECORD_FIELDS);
+    PyObject *record = new_tuple(TYPE(CLASS_FETCHED_RECORD), FETCHED_RECORD_FIELDS);
     if (!record) return NULL;
     PyTuple_SET_ITEM(record, FETCHED_RECORD_TOPIC, Py_NewRef(batch->topic));
     PyTuple_SET_ITEM(record, FETCHED_RECORD_PARTITION, Py_NewRef(batch->partition));

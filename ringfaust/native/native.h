@@ -65,6 +65,15 @@ static inline int is_delivery(PyObject *found) {
     return is_whole(found, CLASS_DELIVERY) && is_message(OF(found, DELIVERY_MESSAGE));
 }
 
+/* A value of a named tuple's class, as a new reference; its fields are not set yet. */
+static inline PyObject *new_tuple(PyTypeObject *type, Py_ssize_t fields) {
+    PyObject *made = type->tp_alloc(type, fields);
+#if PY_VERSION_HEX >= 0x030E0000
+    if (made) ((PyTupleObject *)made)->ob_hash = -1; /* not known yet: 0 would be its hash */
+#endif
+    return made;
+}
+
 static inline int has_arguments(Py_ssize_t found, Py_ssize_t wanted) {
     if (found == wanted) return 1;
     PyErr_Format(PyExc_TypeError, "expected %zd arguments, found %zd", wanted, found);

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from ringfaust.transactional.writer import (
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
     TransactionalWriter,
+    opened,
     size_bytes,
 )
 
@@ -132,23 +133,19 @@ async def share(context: RedriveContext, job: EarlierLakeJob, origins: Iterable[
         raise RedriveStopped(0, error) from error
 
 
-@asynccontextmanager
-async def _writer(context: RedriveContext) -> AsyncIterator[TransactionalWriter]:
+def _writer(context: RedriveContext) -> AbstractAsyncContextManager[TransactionalWriter]:
     """The writer of all redrives of an application: one stops the one before.
 
     Once it has started, the outcome of an earlier redrive is settled.
     """
     brokers = context.brokers
-    writer = TransactionalWriter(
-        brokers.client_options,
-        redrive_transactional_id(brokers.application),
-        max_request_size=2 * context.max_record_bytes,
+    return opened(
+        TransactionalWriter(
+            brokers.client_options,
+            redrive_transactional_id(brokers.application),
+            max_request_size=2 * context.max_record_bytes,
+        )
     )
-    try:
-        await writer.start()
-        yield writer
-    finally:
-        await writer.stop()
 
 
 async def _note(

@@ -10,6 +10,9 @@
   producer adds a partition to its transaction only when it has a batch for it, see `begin_early`.
 - `TransactionManager._txn_partitions`, `_pid_and_epoch` and `_sequence_numbers`: what has been
   added, and the epoch, which each transaction of version 2 changes, see `use_version_2`.
+- `TransactionManager._pid_waiter`: with another one, the sender asks for another producer id, see
+  `IdempotentProducer`.
+- `TransactionManager.increment_sequence_number`: counts too far, see `_Counting`.
 - `BatchBuilder._set_producer_state` and `_build`, `AIOKafkaProducer._request_timeout_ms`: what a
   produce request needs, see `Direct`.
 - `Sender.sender_task`: wraps an error of its own code in a KafkaError.
@@ -34,12 +37,20 @@ from aiokafka.errors import (
     KafkaError,
     NodeNotReadyError,
     NoError,
+    OutOfOrderSequenceNumber,
     ProducerFenced,
     for_code,
 )
-from aiokafka.producer.transaction_manager import PidAndEpoch, TransactionManager, TransactionState
+from aiokafka.producer.transaction_manager import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PidAndEpoch,
+    TransactionManager,
+    TransactionState,
+)
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
+from aiokafka.structs import RecordMetadata
 
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.transactional.produce_request import OneCopy
@@ -117,20 +128,35 @@ def send_once(producer: AIOKafkaProducer) -> None:
     """Make a transactional producer keep R117. Call it before `start`."""
     client: Any = producer.client
     client.send = SendOnce(producer).send
+    transactions: Any = producer._txn_manager  # noqa: SLF001
+    transactions.__class__ = _Counting
 
 
-class _AddedByProduce(TransactionManager):  # type: ignore[misc]
+class _Counting(TransactionManager):  # type: ignore[misc]
+    """Numbers records as brokers do: 0 follows 2,147,483,647. aiokafka's would be negative."""
+
+    def increment_sequence_number(self, tp: TopicPartition, increment: int) -> None:
+        """Count the records of a batch."""
+        self._sequence_numbers[tp] = (self._sequence_numbers[tp] + increment) % 2**31
+
+    def go_on_with(self, producer_id: int, producer_epoch: int) -> None:
+        """Use another epoch from the next transaction on, and number its batches from 0."""
+        self._pid_and_epoch = PidAndEpoch(producer_id, producer_epoch)
+        self._sequence_numbers.clear()
+
+    def begin_anew(self) -> None:
+        """Let the sender ask for another producer id, before it sends the next batch."""
+        self.go_on_with(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self._pid_waiter = asyncio.get_running_loop().create_future()
+
+
+class _AddedByProduce(_Counting):
     """The transactions of a producer whose produce requests add their partitions (KIP-890)."""
 
     def maybe_add_partition_to_txn(self, tp: TopicPartition) -> None:
         """Take it as added: its first produce request does that."""
         assert self.is_in_transaction()
         self._txn_partitions.add(tp)
-
-    def go_on_with(self, producer_id: int, producer_epoch: int) -> None:
-        """Use another epoch from the next transaction on, and number its batches from 0."""
-        self._pid_and_epoch = PidAndEpoch(producer_id, producer_epoch)
-        self._sequence_numbers.clear()
 
 
 def _adds_by_itself(producer: AIOKafkaProducer) -> bool:
@@ -232,6 +258,33 @@ async def use_version_2(producer: AIOKafkaProducer) -> Direct | None:
     transactions: Any = producer._txn_manager  # noqa: SLF001
     transactions.__class__ = _AddedByProduce
     return Direct(producer, node_id)
+
+
+class IdempotentProducer(AIOKafkaProducer):  # type: ignore[misc]
+    """An idempotent producer that can go on after brokers have refused a record.
+
+    The record keeps its number, and brokers refuse what follows one that they do not have: a
+    producer of aiokafka gets `OutOfOrderSequenceNumber` for ever.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, enable_idempotence=True)
+        self._txn_manager.__class__ = _Counting
+
+    async def send_and_wait(self, *arguments: Any, **named: Any) -> RecordMetadata:
+        """Send a record, and wait until the brokers have stored it.
+
+        Raises:
+            KafkaError: they have not. What follows gets another producer id, with numbers from 0.
+        """
+        while True:
+            try:
+                return await super().send_and_wait(*arguments, **named)
+            except KafkaError as error:
+                self._txn_manager.begin_anew()
+                # It may have got its number before that: then it was not stored.
+                if not isinstance(error, OutOfOrderSequenceNumber):
+                    raise
 
 
 class Stoppable(Protocol):

@@ -15,9 +15,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -28,6 +29,7 @@ from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.transactional.vendor import (
     FAILED_BETWEEN_CALLS,
     Direct,
+    Startable,
     failure_between_calls,
     send_once,
     sender_bug,
@@ -39,6 +41,7 @@ TRANSACTION_RECORDS = 1_000
 """The most records of one transaction of an import or a redrive."""
 TRANSACTION_BYTES = 4_000_000
 """The most bytes of one, unless a single record is larger."""
+_ABORT_TIMEOUT_S = 2.0
 
 
 def size_bytes(record: OutgoingRecord) -> int:
@@ -187,9 +190,11 @@ class TransactionalWriter:
         """Abort the transaction, for which readers would wait otherwise until it times out.
 
         Raises:
+            TimeoutError: the brokers do not answer soon.
             KafkaError: the brokers failed.
         """
-        await self.producer.abort_transaction()
+        async with asyncio.timeout(_ABORT_TIMEOUT_S):
+            await self.producer.abort_transaction()
 
     async def send(self, records: Iterable[OutgoingRecord]) -> Sent:
         """Produce records; each partition gets its own in this order."""
@@ -212,6 +217,33 @@ class TransactionalWriter:
             _noted(await self.producer.send_batch(batch, topic, partition=partition))
             for topic, partition, batch in batches
         ]
+
+
+class Abortable(Startable, Protocol):
+    """A `TransactionalWriter`, or what stands for one."""
+
+    async def abort(self) -> None:
+        """Abort the transaction."""
+
+
+W = TypeVar("W", bound=Abortable)
+
+
+@asynccontextmanager
+async def opened(writer: W) -> AsyncIterator[W]:
+    """Start a writer, and stop it at the end of the block.
+
+    A transaction that an error in the block leaves open is aborted.
+    """
+    try:
+        await writer.start()
+        yield writer
+    except BaseException:
+        with suppress(*FAILED_BETWEEN_CALLS, KafkaError, TimeoutError):
+            await writer.abort()
+        raise
+    finally:
+        await writer.stop()
 
 
 def _noted(sent: asyncio.Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:

@@ -6,6 +6,7 @@ import asyncio
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,9 +21,10 @@ from ringfaust.kafka.offsets import group_offsets
 from ringfaust.kafka.transactions import TransactionalProducer
 from ringfaust.processor.outbox import Outputs
 from ringfaust.protocol.record_batches import RecordBatches
-from ringfaust.protocol.records import Role
+from ringfaust.protocol.records import OutgoingRecord, Role
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.vendor import Direct
+from ringfaust.transactional.writer import TransactionalWriter, opened
 from tests.broker.slow import hear_before
 
 pytestmark = pytest.mark.kafka
@@ -121,6 +123,21 @@ async def test_a_refused_batch_aborts_the_whole_transaction(
         await again.stop()
 
 
+async def test_what_an_error_leaves_open_is_aborted(broker: EmbeddedBroker) -> None:
+    """Readers of its topics would wait for a minute."""
+    names = await new_topics(broker, evicted=1 << 20, dispatched=1_000)
+    writer = TransactionalWriter({"bootstrap_servers": broker.bootstrap_servers}, names["evicted"])
+    records = [
+        OutgoingRecord(names["evicted"], b"small", partition=0),
+        OutgoingRecord(names["dispatched"], b"too large" * 1_000, partition=0),
+    ]
+    with pytest.raises(KafkaError):
+        async with opened(writer):
+            await writer.commit(partial(writer.send, records))
+    async with asyncio.timeout(20):
+        assert await read_all(broker, names["evicted"]) == []
+
+
 def input_offsets(names: dict[str, str], offset: int | None) -> dict[str, int]:
     return {} if offset is None else {names["evicted"]: offset}
 
@@ -165,6 +182,19 @@ def requests_of(
 
         monkeypatch.setattr(each.client, "send", noted)
     return sent
+
+
+async def test_records_are_numbered_from_0_again_after_31_bits(broker: EmbeddedBroker) -> None:
+    """If not: each partition fails once in two billion rows, and is opened again."""
+    producer, names = await started(broker)
+    for writer in producer._writers:
+        numbers: Any = writer.producer._txn_manager._sequence_numbers  # type: ignore[union-attr]
+        numbers[TopicPartition(names["changelog"], 0)] = 2**31 - 1
+    for number in range(4):
+        await producer.commit({}, [(b"row", b"%d" % number), (b"other", b"")], {})
+    await producer.stop()
+    found = await read_all(broker, names["changelog"])
+    assert found == [b"0", b"", b"1", b"", b"2", b"", b"3", b""]
 
 
 EVICTED_AND_ROWS = [(Role.EVICTED, None), (Role.CHANGELOG, None)]

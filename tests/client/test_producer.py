@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.admin import NewTopic
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from ringfaust.client import (
     BadArgument,
@@ -25,8 +28,10 @@ from ringfaust.client.brokers import KafkaBrokers
 from ringfaust.client.connection import Connection
 from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import ClientTransactions
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.writer import TransactionalWriter
 from tests.broker.proxy import END_TXN, Proxy
 from tests.broker.slow import hear_before
@@ -92,6 +97,52 @@ async def test_a_transaction_that_fails_between_two_sends_has_no_effect(
     await transactions.write(records[:1])
     await transactions.close()
     await harness.counts(added=2)
+
+
+@pytest.mark.kafka
+async def test_what_brokers_refuse_keeps_out_nothing_that_follows(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a number, and they refuse what follows one that they do not have."""
+    version_1 = AsyncMock(return_value=None)  # the other one counts anew in each transaction
+    monkeypatch.setattr("ringfaust.transactional.writer.use_version_2", version_1)
+    servers = broker.bootstrap_servers
+    topic = NewTopic(f"small-{time.time_ns()}", 1, 1, topic_configs={"max.message.bytes": "1000"})
+    async with connected_admin({"bootstrap_servers": servers}) as admin:
+        await admin.create_topics([topic])
+    async with RingProducer(bootstrap_servers=servers, any_topic=True) as producer:
+
+        async def send(value: str, *, is_transaction: bool) -> None:
+            async with producer.transaction() if is_transaction else nullcontext():
+                await producer.send(topic.name, value)
+
+        for is_transaction in (False, True):
+            await send("small", is_transaction=is_transaction)
+            with pytest.raises(MessageSizeTooLargeError):
+                await send("large" * 300, is_transaction=is_transaction)
+            await send("small", is_transaction=is_transaction)
+
+
+@pytest.mark.kafka
+async def test_a_partition_may_be_without_a_leader_for_long(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """aiokafka drops a record that waits longer than the request timeout, but has counted it."""
+    options: dict[str, Any] = {"request_timeout_ms": 500}
+    where = {"bootstrap_servers": broker.bootstrap_servers, "client_options": options}
+    topic = f"leaderless-{time.time_ns()}"
+    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
+        await admin.create_topics([NewTopic(topic, 1, 1)])
+    async with RingProducer(any_topic=True, **where) as producer:
+        await producer.send(topic, "before")
+        cluster: Any = producer._connection.producer.client.cluster
+        leader, cluster.leader_for_partition = cluster.leader_for_partition, lambda tp: -1
+        sending = asyncio.create_task(producer.send(topic, "meanwhile"))
+        async with asyncio.timeout(DEADLINE_S):
+            while "still waiting for the brokers" not in caplog.text:
+                await asyncio.sleep(0.01)
+            cluster.leader_for_partition = leader
+            assert await sending == f"{topic}/0/1"
 
 
 @pytest.mark.kafka

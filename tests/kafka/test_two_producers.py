@@ -45,3 +45,11 @@ async def test_if_one_fails_the_other_is_not_left_starting(monkeypatch: pytest.M
         await failed.start()
     await failed.stop()
     assert ended == ["failed", "started"]
+
+
+async def test_if_they_cannot_start_a_block_stops_them() -> None:
+    failed = producer()
+    with pytest.raises(KafkaConnectionError):
+        async with failed:
+            pass
+    assert all(writer.producer._closed for writer in failed._writers)

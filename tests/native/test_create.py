@@ -28,6 +28,7 @@ def test_values_are_those_that_the_class_makes(functions: Any) -> None:
     assert type(made) is Pair
     assert made._replace(first=3) == Pair(3, [2])
     assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(functions.create(Pair, 1, 2)) == hash(Pair(1, 2))
 
 
 def test_the_collector_sees_only_what_may_be_in_a_cycle(c: Any) -> None:

@@ -23,6 +23,8 @@ BATCH_BYTES = 32 * 1024 * 1024
 
 _GZIP = 31
 """`wbits` of zlib for data with the header of gzip."""
+_GZIP_PART = 4096
+"""Bytes that are expanded at a time: zlib copies what follows a member, and members may be tiny."""
 _XERIAL = b"\x82SNAPPY\0"
 """Begins Snappy data in blocks, as Java writes it."""
 _XERIAL_HEAD, _XERIAL_SIZE = 16, 4
@@ -46,19 +48,23 @@ def expand_gzip(payload: Buffer) -> bytes:
         CannotExpand: it is too large or damaged.
     """
     parts: list[bytes] = []
-    size, rest = 0, bytes(payload)
-    while rest:
+    size, at, raw = 0, 0, bytes(payload)
+    while at < len(raw):
         member = zlib.decompressobj(_GZIP)
-        try:
-            parts.append(member.decompress(rest, BATCH_BYTES - size + 1))
-        except zlib.error as error:
-            raise CannotExpand(f"it is damaged: {error}") from None
-        size += len(parts[-1])
-        _check(size)
-        if not member.eof:
-            raise CannotExpand("it is damaged: the end is missing")
-        rest = member.unused_data.lstrip(b"\0")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        while not member.eof:
+            if not (part := raw[at : at + _GZIP_PART]):
+                raise CannotExpand("it is damaged: the end is missing")
+            try:
+                parts.append(member.decompress(part, BATCH_BYTES - size + 1))
+            except zlib.error as error:
+                raise CannotExpand(f"it is damaged: {error}") from None
+            size += len(parts[-1])
+            _check(size)
+            at += len(part)
+        at -= len(member.unused_data)
+        while raw.startswith(b"\0", at):
+            at += 1
+    return b"".join(parts)
 
 
 def expand_snappy(payload: Buffer) -> bytes:

@@ -56,6 +56,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.errors import CorruptRecordException, KafkaError
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
@@ -335,8 +336,7 @@ class DecodedRecords(PartitionRecords):  # type: ignore[misc]
             start, end = end, end + _LENGTH.unpack_from(records.raw, end)[0] + _LENGTH.size
             if self._check_crcs and not _is_intact(next_batch, records.raw[start:end]):
                 raise CorruptRecordException(f"Invalid CRC - {tp}")
-            is_aborted = self._is_aborted(next_batch)  # of control batches, too: they end it
-            if is_aborted or next_batch.is_control_batch:
+            if self._is_aborted(next_batch) or next_batch.is_control_batch:  # which may end it
                 self.next_fetch_offset = next_batch.next_offset
                 continue
             found = self._decoded(records.raw, start)
@@ -357,11 +357,11 @@ class DecodedRecords(PartitionRecords):  # type: ignore[misc]
                 yield _fetched(self._consumer_record(self._tp, record))
 
     def _is_aborted(self, batch: Any) -> bool:
-        """Whether nobody may read the batch: its transaction was aborted."""
+        """Whether nobody may read it. Compaction may have removed the marker of a control batch."""
         if self._isolation_level != READ_COMMITTED or batch.producer_id is None:
             return False
         self._consume_aborted_up_to(batch.base_offset)
-        if batch.is_control_batch and self._contains_abort_marker(batch):
+        if batch.is_control_batch and ABORT_MARKER in [ControlRecord.parse(it.key) for it in batch]:
             self._aborted_producers.discard(batch.producer_id)
         return batch.is_transactional and batch.producer_id in self._aborted_producers
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiokafka import codec
@@ -81,3 +83,27 @@ def test_gzip_in_several_members() -> None:
     half = gzip.compress(bytes(BATCH_BYTES // 2 + 1))
     with pytest.raises(CannotExpand):
         decompression.expand_gzip(half * 2)
+
+
+def test_many_small_gzip_members_are_not_copied_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of 1 MB has 50,000 that are empty: a worker that copies the rest for each hangs."""
+    fed: list[int] = []
+    new = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, wbits: int) -> None:
+            self._member = new(wbits)
+
+        def decompress(self, part: bytes, most: int) -> bytes:
+            fed.append(len(part))
+            return self._member.decompress(part, most)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._member, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    raw = gzip.compress(b"") * 5_000
+    assert decompression.expand_gzip(raw) == b""
+    assert sum(fed) < 300 * len(raw)

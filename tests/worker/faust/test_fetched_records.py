@@ -126,6 +126,19 @@ def test_they_are_those_of_the_client(ours: Any, start: int) -> None:
     assert len(all_of_them) == len(committed) + 3
 
 
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_a_control_batch_whose_marker_was_compacted_away_is_passed(
+    ours: Any, isolation: int
+) -> None:
+    """Brokers keep a batch without records for a while. The client raises an error for it."""
+    marker = bytearray(batch(5, 1, producer=7, marker=COMMIT)[:61])
+    marker[8:12], marker[57:61] = pack(">i", 61 - 12), bytes(4)
+    marker[17:21] = pack(">I", google_crc32c.value(bytes(marker[21:])))
+    raw = batch(0, 5, producer=7) + bytes(marker) + batch(6, 2, producer=7)
+    records_of = ours[1](TP, ours[0](raw), [], 0, None, None, True, isolation)
+    assert [each.offset for each in records_of] == [0, 1, 2, 3, 4, 6, 7]
+
+
 def test_a_processor_gets_one_type_of_record_whoever_decodes_it(ours: Any) -> None:
     """It reads the fields by their place."""
     assert {type(each) for each in read(ours, FETCHED, 0, READ_COMMITTED)} == {FetchedRecord}
