@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from ringfaust.client import (
     BadArgument,
@@ -27,9 +27,11 @@ from ringfaust.client.outgoing import OutgoingMessage
 from ringfaust.client.transactions import ClientTransactions
 from ringfaust.protocol import headers as h
 from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.transactional.writer import TransactionalWriter
 from tests.broker.proxy import END_TXN, Proxy
 from tests.broker.slow import hear_before
+from tests.broker.test_commit import new_topics, read_all
 from tests.client.harness import DEADLINE_S, ClientHarness
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -92,6 +94,25 @@ async def test_a_transaction_that_fails_between_two_sends_has_no_effect(
     await transactions.write(records[:1])
     await transactions.close()
     await harness.counts(added=2)
+
+
+@pytest.mark.kafka
+async def test_a_record_that_the_brokers_refuse_holds_up_no_other(broker: EmbeddedBroker) -> None:
+    """Brokers refuse all that a producer sends after it with the next numbers."""
+    topic = (await new_topics(broker, evicted=1_000))["evicted"]
+    too_large = "x" * 5_000
+    servers = broker.bootstrap_servers
+    async with RingProducer(bootstrap_servers=servers, any_topic=True) as producer:
+        await producer.send(topic, "a")
+        with pytest.raises(MessageSizeTooLargeError):
+            await producer.send(topic, too_large)
+        await producer.send(topic, "b")
+        with pytest.raises(MessageSizeTooLargeError):
+            async with producer.transaction():
+                await producer.send(topic, too_large)
+        async with producer.transaction():
+            await producer.send(topic, "c")
+    assert await read_all(broker, topic) == [b"a", b"b", b"c"]
 
 
 @pytest.mark.kafka
