@@ -83,7 +83,11 @@ class Spans:
         """Return the context that a message's headers carry; an empty one if there is none."""
         from opentelemetry.context import Context  # noqa: PLC0415 - as above
 
-        carrier = {name: value.decode() for name, value in headers if name in _FIELDS and value}
+        carrier = {
+            name: value.decode(errors="replace")
+            for name, value in headers
+            if name in _FIELDS and value
+        }
         return self._format.extract(carrier, Context())
 
     def is_valid(self, context: Any) -> bool:

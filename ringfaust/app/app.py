@@ -215,6 +215,21 @@ class RingApp(AsyncResource):
             self._stopping = asyncio.Event()  # it can be started again, also in another loop
 
     async def _close(self, grace_s: float) -> None:
+        try:
+            await self._finish(grace_s)
+        finally:
+            closing = [each.close() for each in self._running]
+            self._running = []
+            results = await asyncio.gather(*closing, return_exceptions=True)
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                await producer.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _finish(self, grace_s: float) -> None:
+        """Begin nothing more, and wait for the handlers that have begun."""
         for each in self._running:
             await each.stop_receiving()
         calls = {call for each in self._running for call in each.calls}
@@ -225,15 +240,6 @@ class RingApp(AsyncResource):
                 log.warning(
                     "%d handlers have not finished; their messages go back", len(unfinished)
                 )
-        closing = [each.close() for each in self._running]
-        self._running = []
-        results = await asyncio.gather(*closing, return_exceptions=True)
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.close()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
 
     def health(self) -> Health:
         """How its subscribers are, in this process."""

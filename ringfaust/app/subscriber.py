@@ -94,6 +94,7 @@ class RunningSubscriber:
 
     async def close(self) -> None:
         """Cancel the calls that have not returned, and detach: their messages go back (R40)."""
+        await self.stop_receiving()
         for call in self._calls:
             call.cancel()
         if self._calls:

@@ -263,7 +263,7 @@ class Admin(Connected):
         Raises:
             NoAnswer: a partition has no worker.
         """
-        return await configuring.present_configurations(self.connection)
+        return await configuring.present_configurations(self._request, self._partitions)
 
     async def history(self) -> list[Configuration]:
         """Return what was applied, in order: the last 100 revisions, and what was before them.
@@ -312,7 +312,7 @@ class Admin(Connected):
         """
         return await configuring.apply(
             self.connection, document, who=who, text=text, after=after, is_stopped=is_stopped,
-            queues_in=self._queues_in,
+            queues_in=self._queues_in, request=self._request,
         )  # fmt: skip
 
     async def feature_level(self) -> RaisedLevel:

@@ -29,6 +29,8 @@ REMEMBERED = 10_000
 """Numbers of deliveries remembered exactly. That is about one megabyte."""
 SHORTEST_INTERVAL_S = 0.1
 """Heartbeats are never sent more often: a timeout of a few ms would flood the control topic."""
+_FOLLOW_S = 1.0
+"""How long to look for the partition of a queue at least, between two heartbeats."""
 
 
 class SeenDeliveries:
@@ -247,7 +249,11 @@ class Attachment:
 
     async def _follow_queue(self) -> None:
         """Move to the partition where the queue's first message has arrived, if it is another."""
-        place = await locate_by_counts(self._connection, self._who["queue"])
+        try:
+            async with asyncio.timeout(max(self._heartbeat_interval_s, _FOLLOW_S)):
+                place = await locate_by_counts(self._connection, self._who["queue"])
+        except TimeoutError:  # a partition does not answer: it may have stopped (R123)
+            return
         if place is None or not place.is_certain:
             return
         if place.partition != self.partition:
@@ -304,13 +310,13 @@ class Attachment:
 
     async def _send_heartbeat(self) -> None:
         await self._on_heartbeat()
-        if not self._is_location_certain:
-            await self._follow_queue()
         try:
-            async with asyncio.timeout(self._heartbeat_interval_s):
-                heartbeat = {"type": "heartbeat", **self._who}
-                self._follow_timeout(await self._connection.request(self.partition, heartbeat))
-        except TimeoutError:
-            return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    heartbeat = {"type": "heartbeat", **self._who}
+                    reply = await self._connection.request(self.partition, heartbeat)
+                    self._follow_timeout(reply)
         except Refused:  # not attached any more, or its subscription has ended
             await self._attach_again()
+        if not self._is_location_certain:
+            await self._follow_queue()

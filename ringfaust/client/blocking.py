@@ -64,12 +64,23 @@ class EventLoopThread:
             raise
 
     def close(self) -> None:
-        """Stop the loop and its thread."""
+        """End what still runs in the loop, then the loop and its thread."""
         loop, self._loop = self._loop, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-            loop.close()
+            try:
+                asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
+            finally:
+                loop.call_soon_threadsafe(loop.stop)
+                self._thread.join()
+                loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what still runs, such as a start that Ctrl-C has interrupted, and let it clean up."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def blocking(

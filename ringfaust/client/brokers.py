@@ -21,7 +21,7 @@ from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.errors import BadArgument
 from ringfaust.protocol.records import OutgoingRecord
-from ringfaust.transactional.vendor import IdempotentProducer, Stoppable, stop_client
+from ringfaust.transactional.vendor import Stoppable, keep_going, stop_client
 from ringfaust.transactional.writer import Sent, TransactionalWriter
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Brokers(Protocol):
     """Creates the clients of some brokers. None of them is started."""
 
     def producer(self, **options: Any) -> AIOKafkaProducer:
-        """A producer."""
+        """An idempotent producer."""
 
     def consumer(self, **options: Any) -> AIOKafkaConsumer:
         """A consumer without a group."""
@@ -77,12 +77,14 @@ class KafkaBrokers:
         self._options = options
 
     def producer(self, **options: Any) -> AIOKafkaProducer:
-        """A producer.
+        """An idempotent producer.
 
         Raises:
             BadArgument: the Kafka client does not accept `client_options`.
         """
-        return self._new(IdempotentProducer, **options)
+        producer = self._new(AIOKafkaProducer, enable_idempotence=True, **options)
+        keep_going(producer)
+        return producer
 
     def consumer(self, **options: Any) -> AIOKafkaConsumer:
         """A consumer without a group; see `producer`."""

@@ -36,6 +36,7 @@ class NotApplied(ClientError):
 
 
 QueuesIn = Callable[[int, str], Awaitable[list[QueueSummary]]]
+Request = Callable[[int, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Applied(NamedTuple):
@@ -58,8 +59,10 @@ class Raised(NamedTuple):
     """Those that have not answered: they take it up when a worker serves them."""
 
 
-async def present_configurations(connection: Connection) -> dict[int, Configuration]:
-    """What each partition uses.
+async def present_configurations(
+    request: Request, partitions: Sequence[int]
+) -> dict[int, Configuration]:
+    """What each partition uses; `request` asks one.
 
     Raises:
         NotApplied: a worker does not know what it uses: it is of an earlier version.
@@ -67,7 +70,7 @@ async def present_configurations(connection: Connection) -> dict[int, Configurat
     """
 
     async def ask(partition: int) -> Configuration:
-        body = await connection.request(partition, {"type": "show_configuration"})
+        body = await request(partition, {"type": "show_configuration"})
         answer: dict[str, Any] = body["answer"]
         if answer["document"] is None:
             raise NotApplied(
@@ -76,8 +79,7 @@ async def present_configurations(connection: Connection) -> dict[int, Configurat
             )
         return Configuration(**answer)
 
-    numbers = sorted(connection.partitions)
-    return dict(zip(numbers, await asyncio.gather(*map(ask, numbers)), strict=True))
+    return dict(zip(partitions, await asyncio.gather(*map(ask, partitions)), strict=True))
 
 
 async def configuration_log(connection: Connection) -> ConfigurationLog:
@@ -139,13 +141,15 @@ async def apply(
     after: int | None,
     is_stopped: bool,
     queues_in: QueuesIn,
+    request: Request,
 ) -> Applied:
     """Write a configuration for all partitions, in one transaction; see `Admin.apply`.
 
-    `queues_in` lists the queues of a partition that match a pattern.
+    `queues_in` lists the queues of a partition that match a pattern, and `request` asks one.
     """
-    used = {} if is_stopped else await present_configurations(connection)
-    count = len(connection.partitions)
+    numbers = sorted(connection.partitions)
+    used = {} if is_stopped else await present_configurations(request, numbers)
+    count = len(numbers)
     mine = Configuration(1, document, who, text)
     encode(_command(mine))  # refuses what no worker takes, before anything is asked
     ours = {connection.topic(role) for role in Role}

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    ProducerClosed,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.brokers import brokers_of, stop
@@ -35,7 +40,6 @@ from ringfaust.protocol.names import topic_name, worker_group
 from ringfaust.protocol.records import OutgoingRecord, Role
 
 log = logging.getLogger(__name__)
-
 
 _NEW_TOPIC_S = 2.0
 """How long a broker may take to hear of a topic that was just created."""
@@ -247,15 +251,17 @@ class Connection:
         while True:
             try:
                 return await self.producer.send_and_wait(
-                    record.topic,
-                    record.value,
-                    key=record.key,
-                    headers=list(record.headers),
+                    record.topic, record.value, key=record.key, headers=list(record.headers),
                     partition=record.partition,
-                )
+                )  # fmt: skip
+            except OutOfOrderSequenceNumber:
+                pass  # not stored: it got its number behind a record that was refused
+            except ProducerClosed:
+                raise Closed("the client was closed while it waited for the brokers") from None
             except UnknownTopicOrPartitionError:
                 self._known_topics.discard(record.topic)
-                raise NoTopic(record.topic) from None
+                if record.topic not in await self.all_topics():  # or the brokers were away
+                    raise NoTopic(record.topic) from None
             except KafkaError as error:
                 # The record was not sent: an idempotent producer itself repeats those that may
                 # have been.
@@ -281,6 +287,7 @@ class Connection:
             BadArgument: it has no such partition.
             Closed: the connection is not started or already closed.
         """
+        producer = self.producer
         if topic not in self._known_topics:
             await self._check_route(topic, is_routed=is_routed)
             deadline_s = time.monotonic() + _NEW_TOPIC_S
@@ -289,7 +296,7 @@ class Connection:
                     raise NoTopic(topic)
                 await asyncio.sleep(_ASK_AGAIN_S)
             self._known_topics.add(topic)
-        if partition is not None and partition not in await self.producer.partitions_for(topic):
+        if partition is not None and partition not in await producer.partitions_for(topic):
             raise BadArgument(f"partition: topic {topic} has no partition {partition}")
 
     async def _check_route(self, topic: str, *, is_routed: bool) -> None:

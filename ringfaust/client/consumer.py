@@ -115,7 +115,7 @@ class RingConsumer(AsyncResource):
         self._dups_ok_acks: list[Message] = []
         """Acked in mode `dups_ok`, not yet written."""
         self.losses = 0
-        """How often it was found detached and had lost its deliveries."""
+        """How often it has lost its deliveries: it was found detached, or closed."""
         self._is_closed = False
 
     # --- start and close -------------------------------------------------------------------------
@@ -139,11 +139,7 @@ class RingConsumer(AsyncResource):
         try:
             if self._session is None:
                 await self._connection.open()
-            options = self._options
-            place = await locate(
-                self._connection, self.queue, address=options.get("address", ""),
-                key=options.get("key"), partition=options.get("partition"),
-            )  # fmt: skip
+            place = await locate(self._connection, self.queue, self._options)
             await self._attachment.start(place)
             self._settles.start()
         except BaseException:
@@ -153,14 +149,15 @@ class RingConsumer(AsyncResource):
     async def close(self) -> None:
         """Detach and disconnect. Unsettled deliveries return without counting an attempt (R40)."""
         self._is_closed = True
+        self.losses += 1  # a session commits nothing of what it has settled
+        _end_spans(self._held.values())
+        self._held.clear()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._write_acks()
         except (TimeoutError, KafkaError, ClientError):
             log.warning("%s: %d acks were not written", self.name, len(self._settles))
         finally:
-            _end_spans(self._held.values())
-            self._held.clear()
             try:
                 await self._settles.close()
                 await self._attachment.close()
@@ -168,10 +165,10 @@ class RingConsumer(AsyncResource):
                 await self._disconnect()
 
     async def _failed(self) -> None:
-        """Release what was received before an exception, so that the attempt counts (R40)."""
+        """Release what was received, unless it is a session's, so that the attempt counts (R40)."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                for message in list(self._held.values()):
+                for message in [] if self._session else list(self._held.values()):
                     await self.settle(message, "release", False)
         except Exception:  # the caller's own error is the one to raise
             log.warning("%s could not release what it held", self.name, exc_info=True)
@@ -210,6 +207,8 @@ class RingConsumer(AsyncResource):
             await self._last.ack()
         self._last = None
         if not self._attachment.has_next:
+            if self._options.get("credit_bytes"):  # they may be all that it may hold
+                self._queue_dups_ok_acks()
             self._settles.write_now()
         if timeout_ms is None:
             record, headers = await self._attachment.next()
@@ -288,8 +287,6 @@ class RingConsumer(AsyncResource):
             Closed: the consumer is not started or already closed.
             KafkaError: the brokers did not accept the acks.
         """
-        if self.partition < 0 or self._is_closed:
-            raise Closed("the consumer is not started or already closed")
         self._queue_dups_ok_acks()
         return await self._settles.flush()
 
@@ -405,11 +402,10 @@ class RingConsumer(AsyncResource):
                 for each in ended:
                     each.settler.hold(each)
             raise SettleRefused(refused.reason, refused.about, refused.text) from None
-        except NoAnswer:
-            raise
-        except BaseException:  # not known to be written, so allow another attempt
-            for each in ended:
-                each.settler.hold(each)
+        except BaseException as error:
+            if not isinstance(error, NoAnswer):  # not known to be written: allow another attempt
+                for each in ended:
+                    each.settler.hold(each)
             raise
 
     async def _request(self, settle: Mapping[str, Any], partition: int) -> None:

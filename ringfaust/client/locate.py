@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringfaust.client.connection import Connection
-from ringfaust.client.errors import Refused
+from ringfaust.client.errors import NoAnswer, Refused
+from ringfaust.client.options import ConsumerOptions
 from ringfaust.protocol.partitioner import partition_of
 
 UNKNOWN_QUEUE = "unknown_queue"
+_OTHERS_S = 0.5
+"""How long the other partitions have to answer, once one has had messages of the queue."""
 
 
 class QueueLocation(NamedTuple):
@@ -21,35 +24,27 @@ class QueueLocation(NamedTuple):
     """False if the queue has had no message yet: the first one may arrive in another partition."""
 
 
-async def locate(
-    connection: Connection,
-    queue: str,
-    *,
-    address: str = "",
-    key: str | bytes | None = None,
-    partition: int | None = None,
-) -> QueueLocation:
+async def locate(connection: Connection, queue: str, options: ConsumerOptions) -> QueueLocation:
     """Return the partition in which a consumer of the queue has to attach.
 
     Args:
         connection: an open connection.
         queue: the queue's name.
-        address: the address of a subscription, whose queue may not exist yet; empty for others.
-        key: the key of its records, if they are not repartitioned and the queue is named after it.
-        partition: the partition, if the caller knows it.
+        options: the consumer's.
 
     Raises:
         Refused: no partition knows the queue (`unknown_queue`).
-        NoAnswer: a partition has no worker.
+        NoAnswer: a partition has no worker, and no other knows the queue.
     """
-    count = len(connection.partitions)
-    if partition is not None:
+    address, count = options.get("address", ""), len(connection.partitions)
+    if (partition := options.get("partition")) is not None:
         return QueueLocation(partition, True)
-    if key is not None:
+    if (key := options.get("key")) is not None:
         return QueueLocation(partition_of(key, count), True)
     if count == 1:
         return QueueLocation(0, True)
-    if (found := await locate_by_counts(connection, queue)) is not None:
+    is_new = address and not options.get("subscription")
+    if not is_new and (found := await locate_by_counts(connection, queue)) is not None:
         return found
     if address:
         return QueueLocation(partition_of(address, count), True)
@@ -66,17 +61,55 @@ async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation 
         The location; None if no partition knows the queue.
 
     Raises:
-        NoAnswer: a partition has no worker.
+        NoAnswer: a partition has no worker, and no other knows the queue.
     """
-    partitions = sorted(connection.partitions)
-    command = {"type": "list", "queue": queue, "limit": 0}
-    answers = await ask_known(connection.request, partitions, command)
-    known = {number: int(each["counts"]["added"]) for number, each in answers.items()}
+    known, is_complete = await _received(connection, queue)
     if not known:
         return None
-    by_name = partition_of(queue, len(partitions))
+    by_name = partition_of(queue, len(connection.partitions))
     most = max(known, key=lambda partition: (known[partition], partition == by_name))
-    return QueueLocation(most, known[most] > 0 or len(known) == 1)
+    return QueueLocation(most, known[most] > 0 or (is_complete and len(known) == 1))
+
+
+async def _received(connection: Connection, queue: str) -> tuple[dict[int, int], bool]:
+    """How many messages each partition that knows a queue has received.
+
+    And whether all have answered. Once one has received any, others are not waited for: they may
+    have stopped (R123).
+
+    Raises:
+        NoAnswer: a partition has no worker, and no other knows the queue.
+    """
+    command = {"type": "list", "queue": queue, "limit": 0}
+    asking = [
+        asyncio.create_task(ask_known(connection.request, [each], command))
+        for each in sorted(connection.partitions)
+    ]
+    known: dict[int, int] = {}
+    left = set(asking)
+    silent: NoAnswer | None = None
+    try:
+        while left:
+            patience_s = _OTHERS_S if any(known.values()) else None
+            done, left = await asyncio.wait(
+                left, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            for each in done:
+                try:
+                    answers = each.result()
+                except NoAnswer as error:
+                    silent = error
+                else:
+                    known |= {at: int(says["counts"]["added"]) for at, says in answers.items()}
+    finally:
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    if silent is not None and not known:
+        raise silent
+    return known, not left and silent is None
 
 
 async def ask_known(

@@ -157,7 +157,10 @@ class OutgoingMessage:
 
 def _raw(name: str, given: object) -> bytes | None:
     if isinstance(given, str):
-        return given.encode()
+        try:
+            return given.encode()
+        except UnicodeEncodeError as error:  # half a surrogate pair
+            raise BadArgument(f"{name}: {error}") from None
     if given is None or isinstance(given, bytes):
         return given
     raise BadArgument(f"{name} must be text or bytes, not {given!r}")
@@ -187,7 +190,7 @@ def _headers(options: SendOptions) -> tuple[tuple[str, bytes], ...]:
     }
     return (
         *((name, _raw(f"headers: {name}", value) or b"") for name, value in theirs.items()),
-        *((name, str(value).encode()) for name, value in said.items() if value is not None),
+        *((name, _raw(name, str(each)) or b"") for name, each in said.items() if each is not None),
     )
 
 

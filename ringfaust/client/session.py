@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple, Unpack
 
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
@@ -75,15 +76,11 @@ class Session(Connected):
     async def close(self) -> None:
         """Detach the consumers and disconnect. Drops what is not committed."""
         self._pending.clear()
-        try:
-            for consumer in list(self._consumers):
-                await consumer.close()
-        finally:
-            self._consumers.clear()
-            try:
-                await self._transactions.close()
-            finally:
-                await super().close()
+        async with AsyncExitStack() as then:
+            then.push_async_callback(super().close)
+            then.push_async_callback(self._transactions.close)
+            for consumer in self._consumers:
+                then.push_async_callback(consumer.close)
 
     async def _failed(self) -> None:
         try:
@@ -142,8 +139,8 @@ class Session(Connected):
             Everything else took effect.
 
         Raises:
-            SettleRefused: a consumer timed out, and its deliveries were returned. Nothing took
-                effect; roll back.
+            SettleRefused: a consumer was closed or timed out, and its deliveries were returned.
+                Nothing took effect; roll back.
             OutcomeUnknown: the brokers failed during the commit.
             KafkaError: the brokers failed before the commit. Nothing took effect; commit again or
                 roll back.
@@ -205,6 +202,7 @@ class Session(Connected):
 
         Raises:
             NoAnswer: no worker answered in time. It is unknown whether it took effect.
+            KafkaError: the brokers refuse the client.
         """
         acks = [  # in Artemis a rollback counts the attempts of those that were acked (C9)
             each
@@ -212,6 +210,7 @@ class Session(Connected):
             if isinstance(each, _PendingSettle) and each.command["type"] == "ack"
         ]
         self._pending.clear()
+        await self._transactions.settle()  # a worker reads nothing that is behind it
         attached = [each for each in self._consumers if each.is_attached]
         snapshots = [(consumer, await consumer.snapshot()) for consumer in attached]
         for partition in {consumer.partition for consumer in self._consumers}:
@@ -248,7 +247,7 @@ class Session(Connected):
 def _check_held(settle: _PendingSettle) -> None:
     if settle.losses != settle.consumer.losses:
         text = (
-            f"{settle.consumer.name} timed out and its deliveries were returned; "
+            f"{settle.consumer.name} was closed or timed out, and its deliveries were returned; "
             "nothing was committed: roll back"
         )
         raise SettleRefused("stale_delivery", settle.command["message"], text)

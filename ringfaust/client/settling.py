@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ringfaust.client.connection import Connection
-from ringfaust.client.errors import Refused, SettleRefused
+from ringfaust.client.errors import Closed, Refused, SettleRefused
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SettleQueue:
         self._writing: asyncio.Task[None] | None = None
         self._unanswered: set[asyncio.Future[dict[str, Any]]] = set()
         self._refused: deque[SettleRefused] = deque(maxlen=REFUSALS_KEPT)
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = Closed("the consumer is not started")
 
     def __len__(self) -> int:
         """How many settles are not written."""
@@ -75,6 +75,7 @@ class SettleQueue:
 
     def start(self) -> None:
         """Start to write."""
+        self._failure = None
         self._writing = asyncio.create_task(self._write_all())
 
     async def close(self) -> None:
@@ -83,9 +84,7 @@ class SettleQueue:
             self._writing.cancel()
             await asyncio.wait([self._writing])
             self._writing = None
-        for item in self._items:
-            if isinstance(item, _Awaited):
-                item.written.cancel()
+        self._fail(Closed("the consumer is closed"))
         self._items.clear()
 
     def ack(self, ack: QueuedAck, *, covers: bool = False) -> bool:
@@ -183,11 +182,15 @@ class SettleQueue:
                 self._now.clear()
         except Exception as error:
             log.warning("%s: %d settles are not written: %r", self._who, len(self._items), error)
-            self._failure = error
-            self._drained.set()
-            for item in self._items:
-                if isinstance(item, _Awaited) and not item.written.done():
-                    item.written.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Raise an error in the calls that wait, and from now on."""
+        self._failure = error
+        self._drained.set()
+        for item in self._items:
+            if isinstance(item, _Awaited) and not item.written.done():
+                item.written.set_exception(error)
 
     async def _linger(self) -> None:
         """Wait a moment for more acks, unless somebody waits for these."""
@@ -229,8 +232,6 @@ class SettleQueue:
 
     async def _write_acks(self, acks: list[QueuedAck]) -> None:
         key, reply = self._connection.expect_reply()
-        self._unanswered.add(reply)
-        reply.add_done_callback(self._on_reply)
         command = {
             "type": "ack_many", **self._who,
             "deliveries": [(ack.delivery, ack.message_id) for ack in acks], "reply": key,
@@ -241,6 +242,8 @@ class SettleQueue:
         except BaseException:
             self._connection.drop_reply(key)
             raise
+        self._unanswered.add(reply)
+        reply.add_done_callback(self._on_reply)
         for ack in acks:  # unless the consumer has lost them meanwhile
             if self._items and self._items[0] is ack:
                 self._items.popleft()

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.client.brokers import stop
 from ringfaust.client.connection import Connection, ConnectOptions, refuse_unknown
-from ringfaust.client.errors import ClientError, Closed
+from ringfaust.client.errors import ClientError, Closed, StartedAlready
 from ringfaust.client.resource import AsyncResource
 from ringfaust.client.status_rows import (
     QueueStatus,
@@ -80,9 +80,12 @@ class StatusReader(AsyncResource):
         """Read what was published until now, then begin to follow the topic.
 
         Raises:
+            StartedAlready: it is started.
             ClientError: the application has no status topic.
             KafkaError: the brokers cannot be reached or refuse the client.
         """
+        if self._consumer is not None:
+            raise StartedAlready
         numbers = await self._partitions()
         self.partitions = len(numbers)
         consumer = self._connection.brokers.consumer(

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from ringfaust.client.blocking import EventLoopThread, SyncResource, blocking, iterating
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.consumer import RingConsumer as AsyncConsumer
+from ringfaust.client.errors import Closed
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
@@ -90,9 +91,16 @@ class RingConsumer(SyncResource):
         return Message(found, self._loop)
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages; waits for each without a limit."""
-        while (message := self.receive()) is not None:
-            yield message
+        """Yield messages until the consumer is closed; waits for each without a limit."""
+        while True:
+            try:
+                message = self.receive()
+            except Closed:
+                if self._inner._is_closed:  # noqa: SLF001
+                    return
+                raise
+            if message is not None:
+                yield message
 
     add_credit = blocking(AsyncConsumer.add_credit)
     flush = blocking(AsyncConsumer.flush)

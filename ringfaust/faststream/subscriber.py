@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from anyio import CancelScope
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.publisher import PublisherProto
@@ -125,7 +126,13 @@ class RingSubscriber(SubscriberUsecase[Message]):
         if receiving is not None:
             receiving.cancel()
             await asyncio.wait([receiving])
-        await super().stop()
+        try:
+            await super().stop()
+        finally:
+            with CancelScope(shield=True):  # a stop that is cancelled detaches, too
+                await self._detach()
+
+    async def _detach(self) -> None:
         calls = self._tasks - {asyncio.current_task()}  # a handler may stop its own subscriber
         for call in calls:
             call.cancel()

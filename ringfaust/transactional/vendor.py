@@ -10,8 +10,6 @@
   producer adds a partition to its transaction only when it has a batch for it, see `begin_early`.
 - `TransactionManager._txn_partitions`, `_pid_and_epoch` and `_sequence_numbers`: what has been
   added, and the epoch, which each transaction of version 2 changes, see `use_version_2`.
-- `TransactionManager._pid_waiter`: with another one, the sender asks for another producer id, see
-  `IdempotentProducer`.
 - `TransactionManager.increment_sequence_number`: counts too far, see `_Counting`.
 - `BatchBuilder._set_producer_state` and `_build`, `AIOKafkaProducer._request_timeout_ms`: what a
   produce request needs, see `Direct`.
@@ -20,6 +18,11 @@
   CancelledError out. `AIOKafkaConsumer.stop` then leaves the connections open, see `stop_client`.
 - `Fetcher._fetch_task`: loses its cancellation while it ends the requests of a former assignment.
   `Fetcher.close` then waits for it for ever, see `stop_client`.
+- `AIOKafkaProducer.stop`: cancelled while it waits for the brokers, it leaves the sender running,
+  with the requests in the local `tasks` of `Sender._sender_routine`, see `_end_sending`.
+- `TransactionManager._pid_and_epoch`, `_pid_waiter` and `_sequence_numbers`: a refused batch leaves
+  a gap in the numbers, which another producer id ends. `MessageAccumulator._batch_ttl`: so does a
+  batch without a leader that expires, whether it was sent before or not. See `keep_going`.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -37,7 +41,7 @@ from aiokafka.errors import (
     KafkaError,
     NodeNotReadyError,
     NoError,
-    OutOfOrderSequenceNumber,
+    ProducerClosed,
     ProducerFenced,
     for_code,
 )
@@ -50,7 +54,6 @@ from aiokafka.producer.transaction_manager import (
 )
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import EndTxnRequest, TxnOffsetCommitRequest
-from aiokafka.structs import RecordMetadata
 
 from ringfaust.cancellation import cancellation_is_kept
 from ringfaust.transactional.produce_request import OneCopy
@@ -61,6 +64,9 @@ FAILED_BETWEEN_CALLS = (AssertionError, IllegalOperation)
 
 _AGAIN_S = 0.05
 """How long a cancelled task has to end before it is cancelled again."""
+
+_LONG_S = 86_400
+"""How long a batch of an idempotent producer waits for a leader: its topic may be deleted."""
 
 _ALL = -1
 """All replicas that are in sync have a batch before it is acknowledged."""
@@ -148,6 +154,33 @@ class _Counting(TransactionManager):  # type: ignore[misc]
         """Let the sender ask for another producer id, before it sends the next batch."""
         self.go_on_with(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self._pid_waiter = asyncio.get_running_loop().create_future()
+
+
+def keep_going(producer: Any) -> None:
+    """Let an idempotent producer go on, whatever the brokers do. Call it before `start`.
+
+    A batch whose partition has no leader hardly expires: it may be stored, and sent anew it would
+    be there twice. After one that brokers refuse, the numbers of the partition have a gap, and all
+    that follows would be refused, too. With another producer id, numbers begin again.
+    """
+    producer._message_accumulator._batch_ttl = _LONG_S  # noqa: SLF001
+    client, transactions = producer.client, producer._txn_manager  # noqa: SLF001
+    transactions.__class__ = _Counting
+    send = client.send
+
+    async def send_and_look(node_id: int, request: Any, **options: Any) -> Any:
+        answer = await send(node_id, request, **options)
+        if isinstance(request, ProduceRequest) and _is_refused(answer):
+            transactions.begin_anew()
+        return answer
+
+    client.send = send_and_look
+
+
+def _is_refused(produced: Any) -> bool:
+    """Whether one of its batches is not stored, and is not sent again."""
+    codes = {code for _, partitions in produced.topics for _, code, *_ in partitions}
+    return not all(for_code(code).retriable for code in codes - {NoError.errno})
 
 
 class _AddedByProduce(_Counting):
@@ -260,33 +293,6 @@ async def use_version_2(producer: AIOKafkaProducer) -> Direct | None:
     return Direct(producer, node_id)
 
 
-class IdempotentProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """An idempotent producer that can go on after brokers have refused a record.
-
-    The record keeps its number, and brokers refuse what follows one that they do not have: a
-    producer of aiokafka gets `OutOfOrderSequenceNumber` for ever.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, enable_idempotence=True)
-        self._txn_manager.__class__ = _Counting
-
-    async def send_and_wait(self, *arguments: Any, **named: Any) -> RecordMetadata:
-        """Send a record, and wait until the brokers have stored it.
-
-        Raises:
-            KafkaError: they have not. What follows gets another producer id, with numbers from 0.
-        """
-        while True:
-            try:
-                return await super().send_and_wait(*arguments, **named)
-            except KafkaError as error:
-                self._txn_manager.begin_anew()
-                # It may have got its number before that: then it was not stored.
-                if not isinstance(error, OutOfOrderSequenceNumber):
-                    raise
-
-
 class Stoppable(Protocol):
     """A consumer or a producer of aiokafka."""
 
@@ -340,12 +346,42 @@ async def _stop(client: Stoppable) -> None:
         with cancellation_is_kept():
             await client.stop()
     except asyncio.CancelledError:
+        await _disconnect(client)
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        half_stopped: Any = client
-        is_producer = isinstance(client, AIOKafkaProducer)
-        await (half_stopped.client if is_producer else half_stopped._client).close()  # noqa: SLF001
+
+
+async def _disconnect(client: Stoppable) -> None:
+    """Close the connections of a client whose own `stop` did not come so far."""
+    if isinstance(client, AIOKafkaProducer):
+        await _end_sending(client)
+        await client.client.close()
+    elif (connections := getattr(client, "_client", None)) is not None:
+        await connections.close()
+
+
+async def _end_sending(producer: Any) -> None:
+    """End the sender, which otherwise sends what it has once the brokers are back.
+
+    Who waits for that gets a ProducerClosed.
+    """
+    sending = producer._sender.sender_task  # noqa: SLF001
+    frame = None if sending is None else sending.get_coro().cr_frame
+    ending = {sending, *frame.f_locals.get("tasks", ())} if frame else set()
+    while ending := {each for each in ending if not each.done()}:
+        for each in ending:
+            each.cancel()
+        await asyncio.wait(ending, timeout=_AGAIN_S)
+    accumulator = producer._message_accumulator  # noqa: SLF001
+    for batch in [*chain(accumulator._pending_batches, *accumulator._batches.values())]:  # noqa: SLF001
+        batch.failure(ProducerClosed())
+        batch._drain_waiter.exception()  # noqa: SLF001 - asyncio would log it if nobody waits
+    transactions = producer._txn_manager  # noqa: SLF001
+    ended = None if transactions is None else transactions.wait_for_transaction_end()
+    if ended is not None and not ended.done():
+        transactions.fatal_error(ProducerClosed())
+        ended.exception()  # as above
 
 
 def begin_early(producer: AIOKafkaProducer, partitions: Iterable[TopicPartition]) -> None:

@@ -254,6 +254,23 @@ async def test_a_stop_finishes_what_has_begun_and_returns_the_rest(memory: Memor
     assert memory.counts("orders").acked == 2
 
 
+async def test_a_stop_that_is_cancelled_detaches(memory: MemoryBroker, broker: RingBroker) -> None:
+    gate = Gate()
+
+    @broker.subscriber("orders")
+    async def wait(order: Order) -> None:
+        await gate.wait(order)
+
+    async with started(broker):
+        await broker.publish(EGGS, "orders")
+        await gate.has(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await broker.stop()
+        counts = memory.counts("orders")
+        assert (counts.ready, counts.delivering) == (1, 0)
+
+
 async def test_a_handler_can_stop_its_subscriber(memory: MemoryBroker, broker: RingBroker) -> None:
     @broker.subscriber("orders", ack_policy=AckPolicy.NACK_ON_ERROR)
     async def stop(order: Order) -> None:

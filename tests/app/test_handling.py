@@ -488,6 +488,21 @@ async def test_after_the_grace_time_what_has_not_finished_goes_back_and_counts_n
             assert (again.id, again.attempt, again.redelivered) == ("o1", 1, True)
 
 
+async def test_a_close_that_is_cancelled_detaches(ring_app: RunApp) -> None:
+    """Otherwise its consumer goes on, and is handed messages that nobody handles."""
+    app, gate = RingApp("shop", grace_s=3_600), Gate()
+    app.subscriber("orders")(gate.wait)
+    async with ring_app(app, QUEUES) as shop:
+        await shop.send("orders", ORDER)
+        await gate.has(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await app.close()
+        await shop.send("orders", ORDER)
+        counts = shop.broker.counts("orders")
+        assert (counts.ready, counts.delivering) == (2, 0)
+
+
 async def test_a_second_stop_does_not_wait(ring_app: RunApp) -> None:
     app, gate = RingApp("shop", grace_s=3_600), Gate()
     app.subscriber("orders")(gate.wait)

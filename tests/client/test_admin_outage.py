@@ -10,7 +10,10 @@ import pytest
 from ringfaust.client import Admin, NoAnswer, configuring
 
 
-async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["queues", "configuration"])
+async def test_brokers_that_hang_are_not_waited_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin = Admin(timeout_ms=50)
 
     async def hang(*_: Any) -> None:
@@ -20,7 +23,7 @@ async def test_brokers_that_hang_are_not_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(admin.connection, "partitions", [0])
     async with asyncio.timeout(5):
         with pytest.raises(NoAnswer, match="check that the brokers run"):
-            await admin.queues()
+            await getattr(admin, name)()
 
 
 @pytest.mark.parametrize("name", ["history", "feature_level"])

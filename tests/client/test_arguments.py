@@ -48,6 +48,8 @@ async def test_options_of_the_kafka_client(client_options: dict[str, Any], says:
         ({"headers": {"a": 1}}, "headers: a must be text or bytes, not 1"),
         ({"delay_ms": "5"}, "delay_ms must be a whole number, not '5'"),
         ({"ttl_ms": 2.5}, "ttl_ms must be a whole number, not 2.5"),
+        ({"id": "half \ud83d"}, "ringfaust-id: 'utf-8' codec can't encode"),
+        ({"key": "half \ud83d"}, "key: 'utf-8' codec can't encode"),
     ],
 )
 def test_options_of_a_message(options: dict[str, Any], says: str) -> None:

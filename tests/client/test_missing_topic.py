@@ -6,11 +6,12 @@ import logging
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
 from ringfaust.client import BadArgument, NoTopic, RingProducer, Session
 from ringfaust.client import connection as connections
 from ringfaust.client.connection import Connection
+from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 
 
@@ -88,3 +89,21 @@ async def test_a_session_refuses_it_before_the_commit(monkeypatch: pytest.Monkey
     connection(monkeypatch, {"other"})
     with pytest.raises(NoTopic):
         await Session().send("orders", "x")
+
+
+async def test_a_topic_that_exists_is_waited_for_however_long_the_brokers_are_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Kafka client says that there is no such topic when it cannot ask for 40 s."""
+    opened, producer = connection(monkeypatch, KafkaConnectionError(), {"orders"})
+    sent: list[str] = []
+
+    async def send(topic: str, *_: object, **__: object) -> str:
+        if not producer.asked:
+            raise UnknownTopicOrPartitionError
+        sent.append(topic)
+        return topic
+
+    monkeypatch.setattr(producer, "send_and_wait", send, raising=False)
+    await opened.write(OutgoingRecord("orders", b"a"))
+    assert (sent, producer.asked) == (["orders"], 2)

@@ -124,28 +124,6 @@ async def test_what_brokers_refuse_keeps_out_nothing_that_follows(
 
 
 @pytest.mark.kafka
-async def test_a_partition_may_be_without_a_leader_for_long(
-    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """aiokafka drops a record that waits longer than the request timeout, but has counted it."""
-    options: dict[str, Any] = {"request_timeout_ms": 500}
-    where = {"bootstrap_servers": broker.bootstrap_servers, "client_options": options}
-    topic = f"leaderless-{time.time_ns()}"
-    async with connected_admin({"bootstrap_servers": broker.bootstrap_servers}) as admin:
-        await admin.create_topics([NewTopic(topic, 1, 1)])
-    async with RingProducer(any_topic=True, **where) as producer:
-        await producer.send(topic, "before")
-        cluster: Any = producer._connection.producer.client.cluster
-        leader, cluster.leader_for_partition = cluster.leader_for_partition, lambda tp: -1
-        sending = asyncio.create_task(producer.send(topic, "meanwhile"))
-        async with asyncio.timeout(DEADLINE_S):
-            while "still waiting for the brokers" not in caplog.text:
-                await asyncio.sleep(0.01)
-            cluster.leader_for_partition = leader
-            assert await sending == f"{topic}/0/1"
-
-
-@pytest.mark.kafka
 async def test_refusals_are_reported_by_message_id(harness: ClientHarness) -> None:
     """R62: only its own messages, including those sent before it asked."""
     queue = harness.a_queue("full")

@@ -186,3 +186,15 @@ def test_the_evicting_message_is_linked(exported: Exported) -> None:
     assert link.context.span_id == new.get_span_context().span_id
     assert evict.parent.span_id == old.get_span_context().span_id
     assert evict.attributes["ringfaust.cause"] == "new"
+
+
+def test_a_context_that_is_no_text_is_none(exported: Exported) -> None:
+    """Otherwise it stops the partition of the worker, and each consumer that gets the message."""
+    spans = open_spans()
+    assert spans is not None
+    odd = (("traceparent", b"\xff"), ("tracestate", b"\xff"))
+    assert not spans.is_valid(spans.context_of(odd))
+    traced = headers_of(trace.get_tracer("test").start_span("sender"))
+    assert spans.is_valid(spans.context_of((*traced.items(), odd[1])))
+    records = [new_record("in", 0, b"body", odd)]
+    assert list(WorkerSpans(spans).watch(records)) == records

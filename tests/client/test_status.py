@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfaust.client import status
+from ringfaust.client import StartedAlready, StatusReader, status
+from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.status import StatusRows
 from ringfaust.client.status_rows import QueueRates, read_queue_status
 from ringfaust.core.model import Counts
@@ -119,3 +120,10 @@ def test_more_queues_than_the_bound_are_not_kept(monkeypatch: pytest.MonkeyPatch
     found = rows.queue("a")
     assert found is not None
     assert found.counts.added == 11
+
+
+async def test_a_second_start_is_refused_and_the_first_stays(where: ConnectOptions) -> None:
+    async with StatusReader(**where) as reader:
+        with pytest.raises(StartedAlready):
+            await reader.start()
+        assert [each.queue for each in reader.queues()] != []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from ringfaust.client import ClientError
+from ringfaust.client import ClientError, Closed
+from ringfaust.client.blocking import EventLoopThread
 from ringfaust.client.connection import ConnectOptions
 from ringfaust.client.sync import RingConsumer, RingProducer, Session
 from ringfaust.testing import MemoryBroker
@@ -85,3 +87,49 @@ def test_two_forked_processes_do_not_share_a_name(where: ConnectOptions) -> None
     assert "of its own" in in_a_child(producer.start)
     producer.start()
     producer.close()
+
+
+def test_a_loop_over_messages_ends_when_the_consumer_is_closed(where: ConnectOptions) -> None:
+    """As with asyncio."""
+    with RingProducer(**where) as producer:
+        producer.send("orders", "a", id="a")
+    with RingConsumer("orders", **where) as consumer:
+        for message in consumer:
+            message.ack()
+            consumer.close()
+    with pytest.raises(Closed):
+        next(iter(RingConsumer("orders", **where)))
+
+
+def test_what_is_interrupted_cleans_up_before_the_thread_ends() -> None:
+    """Ctrl-C in `start`, for example: a consumer that may be attached is detached."""
+    thread, begun, is_clean = EventLoopThread(), threading.Event(), threading.Event()
+
+    async def works() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            is_clean.set()
+
+    thread.open()
+    assert thread._loop is not None
+    asyncio.run_coroutine_threadsafe(works(), thread._loop)
+    assert begun.wait(30)
+    thread.close()
+    assert is_clean.is_set()
+
+
+def test_an_exception_that_ends_a_consumer_of_a_session_leaves_nothing_to_commit(
+    memory: MemoryBroker, where: ConnectOptions
+) -> None:
+    with Session(**where) as session:
+        session.send("orders", "a")
+        session.commit()
+        with pytest.raises(ArithmeticError), session.consumer("orders") as consumer:
+            assert consumer.receive() is not None
+            raise ArithmeticError
+        session.send("invoices", "it failed")
+        session.commit()
+    assert (memory.counts("orders").ready, memory.counts("invoices").added) == (1, 1)

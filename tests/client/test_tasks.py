@@ -224,3 +224,16 @@ async def test_a_consumer_that_is_cancelled_while_it_detaches_disconnects(
         await closing
     assert consumer._attachment._reader is None
     assert consumer._connection._producer is None
+
+
+async def test_mode_dups_ok_is_not_held_up_by_a_credit_in_bytes(where: ConnectOptions) -> None:
+    """It would hand out nothing more before the acks, which wait for ten messages."""
+    names = [*"abcdefghijkl"]
+    await send(where, *names)
+    seen = []
+    async with RingConsumer("orders", ack_mode="dups_ok", credit_bytes=1, **where) as consumer:
+        while (message := await consumer.receive(timeout_ms=5_000)) is not None:
+            seen.append(message.id)
+            if len(seen) == len(names):
+                break
+    assert seen == names

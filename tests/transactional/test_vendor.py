@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,13 +21,18 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
+    MessageSizeTooLargeError,
     NodeNotReadyError,
+    NoError,
+    NotLeaderForPartitionError,
+    ProducerClosed,
     ProducerFenced,
     RequestTimedOutError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
-from aiokafka.producer.sender import EndTxnHandler, TxnOffsetCommitHandler
+from aiokafka.producer.sender import EndTxnHandler, Sender, TxnOffsetCommitHandler
 from aiokafka.producer.transaction_manager import TransactionResult, TransactionState
+from aiokafka.protocol.produce import ProduceRequest
 
 from ringfaust.transactional.vendor import (
     FAILED_BETWEEN_CALLS,
@@ -34,6 +40,7 @@ from ringfaust.transactional.vendor import (
     _AddedByProduce,
     begin_early,
     failure_between_calls,
+    keep_going,
     send_once,
     sender_bug,
     stop_client,
@@ -285,3 +292,70 @@ async def test_an_error_of_the_senders_own_code_is_told_apart(
     assert sender_bug(producer) is (error if is_bug else None)
     failed = failure_between_calls(producer)
     assert isinstance(failed, KafkaError)
+
+
+async def test_a_producer_goes_on_with_other_numbers_after_a_batch_that_brokers_refuse() -> None:
+    """If not: they refuse all that it sends to this partition from then on."""
+    producer: Any = AIOKafkaProducer(bootstrap_servers="localhost:1", enable_idempotence=True)
+    code = NoError.errno
+
+    async def answer(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(topics=[("in", [(0, code, 5, -1)])])
+
+    producer.client.send = answer
+    keep_going(producer)
+    manager, tp = producer._txn_manager, TopicPartition("in", 0)
+    manager.set_pid_and_epoch(7, 0)
+    manager.increment_sequence_number(tp, 3)
+    request = ProduceRequest(None, -1, 1_000, [])
+    for error in (NoError, NotLeaderForPartitionError):  # the second: it is sent again
+        code = error.errno
+        await producer.client.send(0, request)
+        assert (manager.has_pid(), manager.sequence_number(tp)) == (True, 3)
+    code = MessageSizeTooLargeError.errno
+    await producer.client.send(0, request)
+    assert (manager.has_pid(), manager.sequence_number(tp)) == (False, 0)
+    manager.set_pid_and_epoch(8, 0)  # what the sender does before it takes the next batch
+    source = inspect.getsource(Sender._sender_routine)
+    assert source.index("await self._maybe_wait_for_pid()") < source.index("drain_by_nodes(")
+
+
+async def test_a_transaction_that_is_under_way_ends_with_its_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If not: who waits for its end waits for ever."""
+    producer = in_transaction()
+
+    async def is_away(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(producer.client, "send", is_away)
+    monkeypatch.setattr(producer._sender, "_find_coordinator", is_away)
+    before = asyncio.all_tasks()
+    await producer._sender.start()
+    committing = asyncio.ensure_future(producer.commit_transaction())
+    stopping = asyncio.ensure_future(stop_client(producer))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        with pytest.raises(ProducerClosed):
+            await committing
+    assert asyncio.all_tasks() - before == set()
+
+
+async def test_a_batch_waits_for_a_leader_longer_than_for_a_request() -> None:
+    """If not: it may be written twice, and all that follows is refused. Others still expire."""
+    tp = TopicPartition("in", 0)
+    for keeps in (False, True):
+        producer: Any = AIOKafkaProducer(bootstrap_servers="localhost:1", enable_idempotence=True)
+        if keeps:
+            keep_going(producer)
+        producer._txn_manager.set_pid_and_epoch(7, 0)
+        accumulator = producer._message_accumulator
+        sent = await accumulator.add_message(tp, None, b"a", 1)
+        accumulator._batches[tp][0]._ctime -= 3_600
+        accumulator.drain_by_nodes(())
+        assert (sent.done() and sent.exception() is not None) is not keeps
+        assert (producer._txn_manager.sequence_number(tp) == 0) is keeps
