@@ -107,3 +107,13 @@ async def served(
         yield
     finally:
         await runner.cleanup()
+
+
+async def check_address(bind: str, port: int) -> None:
+    """Refuse what cannot be used before the worker joins the others.
+
+    Raises:
+        CannotListen: the address or the port cannot be used.
+    """
+    async with served(web.Application(), bind, port):
+        pass
