@@ -18,6 +18,7 @@ from ringfaust.kafka.names import worker_group
 from tests.deploy.linters import (
     BUNDLE,
     CHART,
+    DEPLOY,
     HANDLERS,
     LINTERS,
     MANIFESTS,
@@ -55,6 +56,19 @@ def test_the_configuration_of_the_manifests_is_valid() -> None:
 @pytest.mark.parametrize("path", SPARK_APPLICATIONS, ids=lambda path: str(path.name))
 def test_the_arguments_of_the_spark_applications_are_valid(path: Path) -> None:
     _parses(yaml.safe_load(path.read_text())["spec"]["arguments"])
+
+
+def test_the_command_without_the_operator_asks_for_the_same() -> None:
+    lake = yaml.safe_load((DEPLOY / "spark" / "lake.yaml").read_text())["spec"]
+    text = (ROOT / "docs" / "spark.md").read_text()
+    (command,) = re.findall(r"spark-submit --master k8s:.*?(?=\n +```)", text, re.DOTALL)
+    assert f"--packages {','.join(lake['deps']['packages'])} " in command
+    for name in ("spark.jars.ivy", "spark.pyspark.python"):
+        assert f"--conf {name}={lake['sparkConf'][name]} " in command
+    assert lake["image"] in command and lake["mainApplicationFile"] in command
+    words = command.partition(lake["mainApplicationFile"])[2].split()
+    assert "--bootstrap-servers" in words, "it has no worker.yaml"
+    _parses(words)
 
 
 def test_the_parameters_of_the_bundle_are_valid() -> None:
