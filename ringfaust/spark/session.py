@@ -108,13 +108,13 @@ def open_session(
         master = master or "local[2]"
         jars = fetch(spark_connectors(pyspark.__version__)).glob("*.jar")
         settings["spark.jars"] = ",".join(map(str, sorted(jars)))
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         quiet = files("ringfaust.spark") / "log4j2.properties"
         settings["spark.driver.extraJavaOptions"] = (
             f"-Dlog4j2.configurationFile={quiet} {_collector()}"
         )
         if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= _EMBEDDED
     builder = SparkSession.builder.appName(name)
     if master:

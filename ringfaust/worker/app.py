@@ -60,7 +60,7 @@ from ringfaust.worker.observe.memory import MemoryBudget
 from ringfaust.worker.observe.metrics import WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.status import StatusPublisher
-from ringfaust.worker.observe.web import AttachPages, served, web_app
+from ringfaust.worker.observe.web import AttachPages, check_address, served, web_app
 from ringfaust.worker.partition.commit_slot import BackgroundCommit
 from ringfaust.worker.partition.hearing import LogEnds
 from ringfaust.worker.partition.input_buffer import FETCH_RECORDS
@@ -388,6 +388,7 @@ def run(
     Raises:
         BadDataDir: the data directory cannot be created or written.
         DataDirInUse: another worker uses the data directory.
+        CannotListen: see `check_address`.
         WrongTopics: the worker cannot use the topics that the brokers have.
         DifferentSettings: workers with other settings are running (R113).
         ClockSkewed: the clock does not agree with the brokers'.
@@ -397,6 +398,8 @@ def run(
         UnsupportedLevel: this version does not support the feature level in use (R129).
     """
     with locked_data_dir(worker.data_dir):
+        if worker.web.enabled and socket_path is None:
+            asyncio.run(check_address(worker.web.bind, worker.web.port))
         used, problems = asyncio.run(checked_configuration(worker, queues))
         queues, first = used.queues, used.first
         if errors := [each for each in problems if each.severity == "error"]:

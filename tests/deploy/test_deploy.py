@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ringfaust.kafka.names import worker_group
 from tests.deploy.linters import (
     BUNDLE,
     CHART,
+    DEPLOY,
     HANDLERS,
     LINTERS,
     MANIFESTS,
@@ -56,10 +58,37 @@ def test_the_arguments_of_the_spark_applications_are_valid(path: Path) -> None:
     _parses(yaml.safe_load(path.read_text())["spec"]["arguments"])
 
 
+def test_the_command_without_the_operator_asks_for_the_same() -> None:
+    lake = yaml.safe_load((DEPLOY / "spark" / "lake.yaml").read_text())["spec"]
+    text = (ROOT / "docs" / "spark.md").read_text()
+    (command,) = re.findall(r"spark-submit --master k8s:.*?(?=\n +```)", text, re.DOTALL)
+    assert f"--packages {','.join(lake['deps']['packages'])} " in command
+    for name in ("spark.jars.ivy", "spark.pyspark.python"):
+        assert f"--conf {name}={lake['sparkConf'][name]} " in command
+    assert lake["image"] in command and lake["mainApplicationFile"] in command
+    words = command.partition(lake["mainApplicationFile"])[2].split()
+    assert "--bootstrap-servers" in words, "it has no worker.yaml"
+    _parses(words)
+
+
 def test_the_parameters_of_the_bundle_are_valid() -> None:
     for job in yaml.safe_load(BUNDLE.read_text())["resources"]["jobs"].values():
         for task in job["tasks"]:
             _parses(task["python_wheel_task"]["parameters"])
+
+
+def test_the_bundle_installs_what_spark_jobs_need_and_the_runtime_lacks() -> None:
+    """A wheel is installed without its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    runtime = ("pyspark", "delta-spark", "matplotlib", "numpy", "pandas", "protobuf", "pyarrow")
+    needed = {
+        each for each in project["optional-dependencies"]["spark"] if not each.startswith(runtime)
+    }
+    for job in yaml.safe_load(BUNDLE.read_text())["resources"]["jobs"].values():
+        for task in job["tasks"]:
+            libraries = task["libraries"]
+            found = {each["pypi"]["package"] for each in libraries if "pypi" in each}
+            assert found == needed
 
 
 def _parses(arguments: list[str]) -> None:
@@ -86,6 +115,7 @@ def test_keda_scales_what_the_manifests_have_by_what_ringfaust_says() -> None:
     assert app["metadata"]["name"] == handlers["spec"]["scaleTargetRef"]["name"]
     assert app["spec"].get("replicas") is None, "it is KEDA's"
     (container,) = app["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["ringfaust"], "the entrypoint of the image is not ours"
     _parses(container["args"])
     (ready,) = [each["metadata"]["query"] for each in handlers["spec"]["triggers"]]
     found = re.fullmatch(r'sum\((\w+)\{queue="(\w+)",state="(\w+)"\}\)', ready)
@@ -97,7 +127,7 @@ def test_keda_scales_what_the_manifests_have_by_what_ringfaust_says() -> None:
 def test_the_values_of_the_chart_are_valid() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert WorkerConfig.model_validate(values["worker"]).web.enabled
-    QueuesConfig.model_validate(values["queues"])
+    assert not values["queues"], "helm adds them, and each of their fields, to those of the user"
 
 
 def everything_rendered(*options: str) -> list[dict[str, Any]]:
@@ -179,6 +209,12 @@ def test_a_rolling_update_waits_for_each_worker_and_budget_and_probes_keep_the_o
         (container,) = workers["template"]["spec"]["containers"]
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert found["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_probes_wait_for_the_end_of_a_long_step() -> None:
+    for path in (*MANIFESTS, CHART / "templates" / "worker.yaml"):
+        text = path.read_text()
+        assert re.findall(r"timeoutSeconds: (\d+)", text) == ["5"] * text.count("Probe:"), path
 
 
 def test_a_service_that_died_is_back_before_others_take_its_partitions() -> None:

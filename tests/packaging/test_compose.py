@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -131,3 +132,29 @@ def test_prometheus_and_grafana_use_files_that_exist(cluster: dict[str, Any]) ->
         targets = job["static_configs"][0]["targets"]
         assert targets == ["worker-1:6066", "worker-2:6066"]
         assert all(each.partition(":")[0] in cluster for each in targets)
+
+
+def test_nobody_can_change_the_dashboard(cluster: dict[str, Any]) -> None:
+    """Grafana has a user admin with a known password."""
+    environment = cluster["grafana"]["environment"]
+    assert environment["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert environment["GF_AUTH_BASIC_ENABLED"] == "false", "a form is not the only way to log in"
+
+
+def test_a_worker_of_spark_runs_both_jobs_without_being_root() -> None:
+    """By default it writes to SPARK_HOME, which is root's, and the first job has all its cores."""
+    spark = yaml.safe_load(SPARK.read_text("utf-8"))["services"]
+    assert re.search(r"^USER (?!0\b)", (COMPOSE / "Dockerfile.spark").read_text("utf-8"), re.M)
+    worker = spark["spark-worker"]["command"][-1].split()
+    assert worker[worker.index("--work-dir") + 1].startswith("/tmp/")
+    cores = int(worker[worker.index("--cores") + 1])
+    jobs = [spark[name]["command"] for name in ("rings", "lake")]
+    asked = [re.findall(r"--conf=spark\.cores\.max=(\d+)", " ".join(job)) for job in jobs]
+    assert sum(int(each) for (each,) in asked) <= cores
+
+
+@pytest.mark.parametrize("path", [FILE, CLUSTER, SPARK], ids=["worker", "cluster", "spark"])
+def test_what_runs_ringfaust_has_a_minute_to_stop(path: Path) -> None:
+    for name, service in yaml.safe_load(path.read_text("utf-8"))["services"].items():
+        if service.get("image", "").startswith("ringfaust") and name != "topics":
+            assert service["stop_grace_period"] == "60s" and service["init"], name

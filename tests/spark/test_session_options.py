@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,21 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
         session.open_session("mine")
     options = builder.settings["spark.driver.extraJavaOptions"]
     assert ("ParallelGC" in options) == (not name)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("master", "address"), [("local[2]", "127.0.0.1"), ("spark://host:7077", None)]
+)
+def test_executors_on_other_machines_reach_the_driver(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, master: str, address: str | None
+) -> None:
+    """Spark tells them the address at which the driver listens."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "")  # monkeypatch puts back what is there now
+    monkeypatch.delenv("SPARK_LOCAL_IP")
+    with pytest.raises(Stop):
+        session.open_session("mine", master)
+    assert os.environ.get("SPARK_LOCAL_IP") == address
 
 
 @pytest.mark.java

@@ -26,6 +26,7 @@ from ringfaust.core.patterns import Pattern, is_pattern
 from ringfaust.protocol.status import time_to_overwrite_s
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.partition.numbers import Histogram
+from ringfaust.worker.partition.repartition import RepartitionWork
 from ringfaust.worker.partition.work import PartitionWork
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -102,10 +103,14 @@ class WorkerMetrics:
     def coarse(self) -> bytes:
         """The metrics of the worker and of each partition: about 5 kB for each partition."""
         works = sorted(self._numbers.works(), key=lambda work: work.number)
+        copying = self._numbers.copying()
         return exposition(
-            [*self._worker(), *self._inputs(works), *_contents(works), *_activity(works)],
+            [
+                *self._worker(), *self._inputs(works, copying), *_contents(works),
+                *_activity(works, copying),
+            ],
             with_process=True,
-        )
+        )  # fmt: skip
 
     def _worker(self) -> list[Metric]:
         health = self._numbers.health
@@ -152,14 +157,17 @@ class WorkerMetrics:
             ),
         ]  # fmt: skip
 
-    def _inputs(self, works: Collection[PartitionWork]) -> list[Metric]:
+    def _inputs(
+        self, works: Collection[PartitionWork], copying: Collection[RepartitionWork]
+    ) -> list[Metric]:
+        read: list[PartitionWork | RepartitionWork] = [*works, *copying]
         return [
             gauge(
                 "ringfaust_partition_lag_records",
                 "Offsets between the position and the end of an input, transaction markers "
                 "included.",
                 "partition topic",
-                [(work.number, *lag) for work in works for lag in self._numbers.lag(work).items()],
+                [(work.number, *lag) for work in read for lag in self._numbers.lag(work).items()],
             ),
             gauge(
                 "ringfaust_partition_input_paused",
@@ -274,13 +282,15 @@ def _contents(works: Iterable[PartitionWork]) -> list[Metric]:
     ]  # fmt: skip
 
 
-def _activity(works: Iterable[PartitionWork]) -> list[Metric]:
+def _activity(works: Collection[PartitionWork], copying: Iterable[RepartitionWork]) -> list[Metric]:
     done = [(work.number, work.numbers) for work in works]
+    written = [(work.unit, work.numbers.written) for work in works]
+    written += [(work.unit, work.written) for work in copying]
     return [
         _counter(
             "ringfaust_partition_written_records", "Records written to ringfaust's topics.",
             "partition role",
-            [(number, *each) for number, it in done for each in sorted(it.written.items())],
+            [(unit, *each) for unit, roles in written for each in sorted(roles.items())],
         ),
         _counter(
             "ringfaust_partition_evicted_messages", "Evictions.", "partition reason",

@@ -19,6 +19,7 @@ from ringfaust.core.state import State
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.queue_status import PartitionStatus
 from ringfaust.worker.partition.numbers import Holding
+from ringfaust.worker.partition.repartition import RepartitionWork
 from ringfaust.worker.partition.work import PartitionWork
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,12 @@ class Numbers:
         self.standbys = standbys
         self._highwater = highwater
 
-    def lag(self, work: PartitionWork) -> dict[str, int]:
+    def copying(self) -> list[RepartitionWork]:
+        """The partitions of repartitioned topics that are read."""
+        tasks = [task for task in self.health.tasks() if not task.trouble]
+        return [task.work for task in tasks if isinstance(task.work, RepartitionWork)]
+
+    def lag(self, work: PartitionWork | RepartitionWork) -> dict[str, int]:
         """By input topic whose end is known: offsets between the position and the end."""
         ends = ((tp.topic, self._highwater(tp)) for tp in sorted(work.tps))
         return {

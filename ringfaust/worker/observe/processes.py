@@ -19,9 +19,9 @@ from ringfaust.worker.observe.web import as_metrics, new_app
 UP = "ringfaust_process_up"
 _DETAILED = "/metrics/detailed"
 _TIMEOUT_S = 3.0
-"""Shorter than what Prometheus waits, by default 10 s: the others' metrics must arrive."""
-_DETAILED_TIMEOUT_S = 10.0
-"""A pattern looks at all queues."""
+_DETAILED_TIMEOUT_S = 8.0
+"""A pattern looks at all queues. Both are shorter than what Prometheus waits, by default 10 s: the
+others' metrics must arrive."""
 
 
 def processes_app(sockets: Sequence[Path], config: WebConfig) -> web.Application:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,10 +101,28 @@ async def served(
                 web.UnixSite(runner, socket) if socket else web.TCPSite(runner, bind, port)
             ).start()
         except OSError as error:
-            raise CannotListen(
-                f"web: cannot listen on {bind}, port {port}: {error.strerror}. Choose another bind "
-                "or port in worker.yaml, or set enabled: false"
-            ) from None
+            raise _cannot_listen(bind, port, error) from None
         yield
     finally:
         await runner.cleanup()
+
+
+async def check_address(bind: str, port: int) -> None:
+    """Refuse what cannot be used before the worker joins the others.
+
+    Raises:
+        CannotListen: the address or the port cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        # It does not listen: somebody who asks now must not get an answer.
+        (await loop.create_server(asyncio.Protocol, bind, port, start_serving=False)).close()
+    except OSError as error:
+        raise _cannot_listen(bind, port, error) from None
+
+
+def _cannot_listen(bind: str, port: int, error: OSError) -> CannotListen:
+    return CannotListen(
+        f"web: cannot listen on {bind}, port {port}: {error.strerror}. Choose another bind "
+        "or port in worker.yaml, or set enabled: false"
+    )

@@ -8,6 +8,7 @@ transaction of the forwarded records and the position after them, which is the g
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from faust.types import TP
@@ -118,6 +119,9 @@ class RepartitionWork:
         """Up to where it was copied, if the group has no offset; None: it was not."""
         self._decided = self._committed = -1
         """The position in the last decided batch, and in the last committed one."""
+        # From 0 on, as those of `PartitionNumbers`.
+        self.written = Counter({str(role): 0 for role in (Role.DEAD, Role.EVENTS)})
+        """Records by the role of their topic, without those that were forwarded."""
 
     @property
     def name(self) -> str:
@@ -243,8 +247,11 @@ class RepartitionWork:
         return PendingCommit(outputs, Writes([], []), self.positions, wall_ms, metadata)
 
     def committed(self, pending: PendingCommit, seconds: float) -> None:
-        """Remember the position: Kafka forgets the group's offset with the topic."""
+        """Count, and remember the position: Kafka forgets the group's offset with the topic."""
         self._committed = self._decided
+        for (role, _), records in pending.outputs.items():
+            if role is not Role.HOP:
+                self.written[str(role)] += len(records)
 
     async def end_cycle(self) -> None:
         """These inputs are never paused."""

@@ -19,11 +19,13 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
-from ringfaust.config import WebConfig
+from ringfaust.config import QueuesConfig, WebConfig, WorkerConfig
 from ringfaust.core.effects import Evicted
 from ringfaust.core.model import EvictReason, Message
 from ringfaust.processor.outbox import OTHERS, Activity, EvictionCounts
-from ringfaust.protocol.records import Payload
+from ringfaust.protocol.records import FetchedRecord, Payload
+from ringfaust.protocol.routes import Route
+from ringfaust.worker.app import run
 from ringfaust.worker.observe import numbers
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
@@ -33,6 +35,7 @@ from ringfaust.worker.observe.processes import UP
 from ringfaust.worker.observe.web import CannotListen, served, web_app
 from ringfaust.worker.partition import numbers as partition_numbers
 from ringfaust.worker.partition.numbers import Holding, PartitionNumbers
+from ringfaust.worker.partition.repartition import RepartitionWork
 from tests.background import running, until
 from tests.worker.observe.partition import Partition
 
@@ -341,6 +344,37 @@ async def test_a_port_in_use_is_named(world: World) -> None:
             pages = web_app(world.health, world.metrics, WebConfig())
             async with served(pages, "127.0.0.1", port):
                 pass
+
+
+def test_a_worker_whose_port_is_in_use_refuses_to_start(tmp_path: Path) -> None:
+    """It started, and ended with status 1: a supervisor would not have stopped for that."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        pages = WebConfig(enabled=True, port=taken.getsockname()[1])
+        worker = WorkerConfig(bootstrap_servers="127.0.0.1:1", data_dir=tmp_path, web=pages)
+        with pytest.raises(CannotListen):
+            run(worker, QueuesConfig())
+
+
+async def test_lag_and_dead_letters_of_a_repartitioned_topic_are_known(world: World) -> None:
+    """Alerts look at these numbers."""
+    config = SimpleNamespace(max_record_bytes=1_000, cloud_events_of="")
+    context: Any = SimpleNamespace(partitions=1, processor_config=config)
+    world.task.work = work = RepartitionWork(Route("orders", "{header:to}"), 2, context, 0)
+    work.restore(None, {}, list)  # type: ignore[arg-type]
+    name = "ringfaust_partition_written_records_total"
+    assert samples(world.metrics.coarse())[name, "orders/2", "dead"] == 0
+    good = FetchedRecord("orders", 2, 0, headers=[("to", b"q")])
+    work.decide(iter([good, FetchedRecord("orders", 2, 1)]), 0)
+    pending = work.take_commit(0)
+    assert pending is not None
+    work.committed(pending, 0.1)
+    found = samples(world.metrics.coarse())
+    assert found[name, "orders/2", "dead"] == found[name, "orders/2", "events"] == 1
+    assert found["ringfaust_partition_lag_records", "2", "orders"] == 98
+    world.task.trouble = "opening"
+    assert (name, "orders/2", "dead") not in samples(world.metrics.coarse())
 
 
 async def test_alerts_and_dashboard_name_only_metrics_that_exist(world: World) -> None:

@@ -95,6 +95,10 @@ async def test_a_process_that_hangs_is_named(
             assert await health.text() == "process 1: it does not answer\n"
 
 
+def test_prometheus_gets_the_metrics_of_the_others_before_it_gives_up() -> None:
+    assert max(observed._TIMEOUT_S, observed._DETAILED_TIMEOUT_S) < 10, "its own time limit"
+
+
 async def test_a_question_that_is_refused_is_refused_by_all(tmp_path: Path) -> None:
     async with client_of(tmp_path, pages("", 0), pages("", 0)) as client:
         answer = await client.get("/metrics/detailed", params={"family": "x"})
