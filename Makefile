@@ -163,8 +163,6 @@ bench-spark-ring: setup ## measure the rings as a Spark job against similar jobs
 bench-spark-skew: setup ## measure one hot ring among many on Spark; draws docs/spark-skew.svg
 	@$(BIN)/python -m bench.spark_skew
 
-ROUNDS ?= 4
-
 chaos: $(READY) ## break workers, brokers and network under load and verify the accounts: make chaos ROUNDS=20 SEED=1 WORKERS=3
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS))
 

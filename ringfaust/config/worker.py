@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -104,13 +104,23 @@ def _state_folder(settings: dict[str, Any]) -> Path:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container if that has less."""
+    """The memory of this machine, or of the container or the service if that has less."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     limits = [pages * page_bytes]
-    for path in _CGROUP_LIMITS:
+    for path in (*_CGROUP_LIMITS, *_own_limits()):
         with suppress(OSError, ValueError):  # no cgroup, or no limit
             limits.append(int(path.read_text()))
     return min(limits)
+
+
+def _own_limits() -> list[Path]:
+    """Files with the limits of a systemd service and its slices (version 2)."""
+    with suppress(OSError):
+        for line in _OWN_CGROUP.read_text().splitlines():
+            if line.startswith("0::/"):
+                own = PurePath(line.removeprefix("0::/"))
+                return [_CGROUPS / each / "memory.max" for each in (own, *own.parents)]
+    return []
 
 
 def _cache_bytes() -> int:
@@ -121,10 +131,9 @@ def _memory_bytes() -> int:
     return machine_bytes() * 3 // 4
 
 
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_LIMITS = (_CGROUPS / "memory.max", _CGROUPS / "memory" / "memory.limit_in_bytes")
 """Files with the memory limit of a container: version 2 and version 1."""
 
 
@@ -227,13 +236,14 @@ class WorkerConfig(ConfigModel):
         int, Field(ge=1 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 1 << 20})
     ] = Field(default_factory=_cache_bytes)
     """Most memory for cached state, over all partitions of this worker; `--processes` share it.
-    Default: an eighth of the memory that the machine or the container has, at least 256 MiB."""
+    Default: an eighth of the memory that the machine, container or systemd service has, at least
+    256 MiB."""
     memory_bytes: Annotated[
         int, Field(ge=64 << 20), WithJsonSchema({"type": ["integer", "null"], "minimum": 64 << 20})
     ] = Field(default_factory=_memory_bytes)
     """Most memory of this process; `--processes` share it. While a process has more, it reads only
-    commands, and each input once a second. Default: three quarters of the memory that the machine
-    or the container has."""
+    commands, and each input once a second. Default: three quarters of the memory that the machine,
+    container or systemd service has."""
     batch_records: Annotated[int, Field(ge=1, le=100_000)] = 16_000
     """Most records of one partition in one transaction, and up to 8,000 more. A batch is only as
     large as the load makes it."""

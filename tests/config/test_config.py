@@ -130,9 +130,26 @@ def test_cache_and_budget_are_shares_of_the_memory(monkeypatch, tmp_path, contai
     if container is not None:
         limit.write_text(f"{container}\n")
     monkeypatch.setattr(worker_config, "_CGROUP_LIMITS", (tmp_path / "missing", limit))
+    monkeypatch.setattr(worker_config, "_OWN_CGROUP", tmp_path / "missing")
     assert WorkerConfig().cache_bytes == expected_mib << 20
     memory = container if container in (8 << 30, 1 << 30) else 16 << 30
     assert WorkerConfig().memory_bytes == memory * 3 // 4
+
+
+@pytest.mark.parametrize(("service", "the_slice"), [("1073741824", "max"), ("max", "1073741824")])
+def test_the_budget_is_a_share_of_what_a_systemd_service_may_have(
+    monkeypatch, tmp_path, service, the_slice
+):
+    """With MemoryMax=1G the system killed the worker before it paused its intake."""
+    own = tmp_path / "cgroup"
+    own.write_text("1:name=systemd:/\n0::/system.slice/worker.service\n")
+    folder = tmp_path / "system.slice" / "worker.service"
+    folder.mkdir(parents=True)
+    (folder / "memory.max").write_text(f"{service}\n")
+    (folder.parent / "memory.max").write_text(f"{the_slice}\n")
+    monkeypatch.setattr(worker_config, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(worker_config, "_OWN_CGROUP", own)
+    assert WorkerConfig().memory_bytes == 768 << 20
 
 
 def test_null_is_the_default_of_a_setting_that_depends_on_the_machine(write):

@@ -231,3 +231,4 @@ def test_a_worker_is_never_root_and_finishes_its_batch() -> None:
         assert container["securityContext"]["readOnlyRootFilesystem"]
     unit = SERVICE.read_text()
     assert "DynamicUser=yes" in unit and "ProtectSystem=strict" in unit
+    assert "OOMPolicy=continue" in unit, "one of several processes would end all"
