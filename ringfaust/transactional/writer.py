@@ -42,6 +42,7 @@ TRANSACTION_RECORDS = 1_000
 TRANSACTION_BYTES = 4_000_000
 """The most bytes of one, unless a single record is larger."""
 _ABORT_TIMEOUT_S = 2.0
+_STOP_TIMEOUT_S = 2.0
 
 
 def size_bytes(record: OutgoingRecord) -> int:
@@ -243,7 +244,9 @@ async def opened(writer: W) -> AsyncIterator[W]:
             await writer.abort()
         raise
     finally:
-        await writer.stop()
+        with suppress(TimeoutError):  # it waits for brokers that are away
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await writer.stop()
 
 
 def _noted(sent: asyncio.Future[RecordMetadata]) -> asyncio.Future[RecordMetadata]:

@@ -138,6 +138,32 @@ async def test_what_an_error_leaves_open_is_aborted(broker: EmbeddedBroker) -> N
         assert await read_all(broker, names["evicted"]) == []
 
 
+async def test_a_block_that_is_cancelled_does_not_wait_for_brokers_that_are_away(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C would not end a command."""
+    (name,) = (await new_topics(broker, evicted=1 << 20)).values()
+    writer = TransactionalWriter({"bootstrap_servers": broker.bootstrap_servers}, name)
+    is_asked = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with opened(writer):
+            monkeypatch.setattr(writer.producer.client, "send", never)
+            records = [OutgoingRecord(name, b"x", partition=0)]
+            await writer.commit(partial(writer.send, records))
+
+    working = asyncio.create_task(work())
+    async with asyncio.timeout(30):
+        await is_asked.wait()
+        working.cancel()
+        await asyncio.wait({working})
+    assert working.cancelled()
+
+
 def input_offsets(names: dict[str, str], offset: int | None) -> dict[str, int]:
     return {} if offset is None else {names["evicted"]: offset}
 
