@@ -192,7 +192,9 @@ def read_worker_status(worker: str, value: bytes) -> WorkerStatus | None:
         return None
 
 
-_NOT_A_ROW = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_NOT_A_ROW = (
+    ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError,
+)  # fmt: skip
 """What a value raises that is not JSON, or lacks a field, or has one of another type."""
 
 

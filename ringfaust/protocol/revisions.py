@@ -59,12 +59,18 @@ def read_log(rows: Iterable[tuple[bytes | None, bytes | None]]) -> Configuration
     return ConfigurationLog(revisions, level)
 
 
+_NOT_A_ROW = (
+    ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
+"""What a value raises that is not JSON, or lacks a field, or has one of another type."""
+
+
 def _read_level(value: bytes) -> RaisedLevel | None:
     try:
         fields: dict[str, Any] = json.loads(value)
         who, raised_ms = fields.get("who", ""), fields.get("raised_ms", 0)
         return RaisedLevel(int(fields["level"]), who, raised_ms)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except _NOT_A_ROW:
         return None
 
 
@@ -75,7 +81,7 @@ def _read(value: bytes) -> Configuration | None:
             int(fields["revision"]), fields["configuration"], fields.get("who", ""),
             fields.get("text", ""), fields.get("applied_ms", 0),
         )  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except _NOT_A_ROW:
         return None
 
 

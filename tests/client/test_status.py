@@ -58,6 +58,7 @@ def test_a_row_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
         b"", b"nonsense", b"[]", b"7", b"null", b"{}", b"\xff\xfe", b"[" * 100_000,
         row(counts=[]), row(counts={"ready": "2"}), row(time_ms="now"), row(paused=7),
         row(settings=None), row(rates={"added": "fast"}), row(evicted_by=[1]), row(bytes=1.5),
+        row(rates={"added": 10**400}),
     ],
 )  # fmt: skip
 def test_a_foreign_row_removes_what_was_known_and_nothing_else(value: bytes) -> None:

@@ -139,6 +139,7 @@ def test_rows_are_read_as_they_were_written_and_others_are_skipped() -> None:
         (b"other/1", b"{}"),
         (b"revision/7", b"no JSON"),
         (b"revision/8", b"[]"),
+        (b"revision/9", b'{"revision":1e999,"configuration":{}}'),
     ]
     found = read_log([*others, *rows])
     assert found == ([known[0], known[2]], RaisedLevel()), "101 forgets 1"
@@ -147,7 +148,7 @@ def test_rows_are_read_as_they_were_written_and_others_are_skipped() -> None:
 def test_the_row_of_the_level_is_read_as_it_was_written() -> None:
     raised = RaisedLevel(2, "ann", 1_700_000_000_000)
     row = level_row("t", raised)
-    more = [(b"level", value) for value in (b"no JSON", b"[]", b'{"who":"bob"}', None)]
+    more = [(b"level", value) for value in (b"no JSON", b"[]", b'{"who":"bob"}', b'{"level":1e999}', None)]
     assert read_log([(row.key, row.value), *more]).level == raised
     assert read_log([(b"level", b'{"level":3,"of_tomorrow":1}')]).level == (3, "", 0)
     assert read_log([]).level.level == 1, "as before there were levels"
