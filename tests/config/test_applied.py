@@ -148,7 +148,8 @@ def test_rows_are_read_as_they_were_written_and_others_are_skipped() -> None:
 def test_the_row_of_the_level_is_read_as_it_was_written() -> None:
     raised = RaisedLevel(2, "ann", 1_700_000_000_000)
     row = level_row("t", raised)
-    more = [(b"level", value) for value in (b"no JSON", b"[]", b'{"who":"bob"}', b'{"level":1e999}', None)]
+    others = (b"no JSON", b"[]", b'{"who":"bob"}', b'{"level":1e999}', None)
+    more = [(b"level", value) for value in others]
     assert read_log([(row.key, row.value), *more]).level == raised
     assert read_log([(b"level", b'{"level":3,"of_tomorrow":1}')]).level == (3, "", 0)
     assert read_log([]).level.level == 1, "as before there were levels"
