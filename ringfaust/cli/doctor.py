@@ -34,7 +34,7 @@ from ringfaust.kafka.reader import committed_reader
 from ringfaust.kafka.topic_ids import topic_ids
 from ringfaust.protocol.records import Role
 from ringfaust.times import wall_ms
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.clients import connected
 
 HANGING_MS = 120_000
 """A transaction that has been open for longer hangs: those of workers and clients end, or are

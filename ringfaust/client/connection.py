@@ -13,12 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import (
-    KafkaError,
-    OutOfOrderSequenceNumber,
-    ProducerClosed,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, UnknownTopicOrPartitionError
 from aiokafka.structs import RecordMetadata
 
 from ringfaust.client.brokers import brokers_of, stop
@@ -254,18 +249,16 @@ class Connection:
                     record.topic, record.value, key=record.key, headers=list(record.headers),
                     partition=record.partition,
                 )  # fmt: skip
-            except OutOfOrderSequenceNumber:
-                pass  # not stored: it got its number behind a record that was refused
-            except ProducerClosed:
-                raise Closed("the client was closed while it waited for the brokers") from None
             except UnknownTopicOrPartitionError:
                 self._known_topics.discard(record.topic)
                 if record.topic not in await self.all_topics():  # or the brokers were away
                     raise NoTopic(record.topic) from None
             except KafkaError as error:
-                # The record was not sent: an idempotent producer itself repeats those that may
-                # have been.
-                if not error.retriable:
+                if self._producer is None:
+                    raise Closed("the client was closed while it waited for the brokers") from None
+                # It was not stored, perhaps because it got its number behind a record that was
+                # refused: an idempotent producer itself repeats those that may have been.
+                if not (error.retriable or isinstance(error, OutOfOrderSequenceNumber)):
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 

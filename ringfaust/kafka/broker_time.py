@@ -12,7 +12,8 @@ from aiokafka.errors import KafkaError
 from ringfaust.kafka.names import clock_transactional_id, topic_name
 from ringfaust.protocol.records import Role
 from ringfaust.times import wall_ms
-from ringfaust.transactional.vendor import FAILED_BETWEEN_CALLS, connected
+from ringfaust.transactional.clients import connected
+from ringfaust.transactional.vendor import FAILED_BETWEEN_CALLS
 
 _OPEN_MS = 10_000
 """If this process dies in between, the brokers abort the transaction after this time."""

@@ -15,7 +15,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from ringfaust.kafka.admin import connected_admin, until_ready
 from ringfaust.kafka.vendor import COORDINATOR_NOT_READY
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.clients import connected
 
 _TIMEOUT_S = 60
 

@@ -14,7 +14,8 @@ from aiokafka.errors import KafkaError
 
 from ringfaust.errors import RingfaustError
 from ringfaust.protocol.records import InRecord
-from ringfaust.transactional.vendor import connected, stop_client
+from ringfaust.transactional.clients import connected
+from ringfaust.transactional.vendor import stop_client
 
 _FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 20

@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.kafka.vendor import use_backoff
-from ringfaust.transactional.vendor import connected, stop_client
+from ringfaust.transactional.clients import connected
+from ringfaust.transactional.vendor import stop_client
 
 StatusRow = tuple[bytes, bytes | None]
 """Key and value; None removes the row."""

@@ -20,18 +20,16 @@
   `Fetcher.close` then waits for it for ever, see `stop_client`.
 - `AIOKafkaProducer.stop`: cancelled while it waits for the brokers, it leaves the sender running,
   with the requests in the local `tasks` of `Sender._sender_routine`, see `_end_sending`.
-- `TransactionManager._pid_and_epoch`, `_pid_waiter` and `_sequence_numbers`: a refused batch leaves
-  a gap in the numbers, which another producer id ends. `MessageAccumulator._batch_ttl`: so does a
-  batch without a leader that expires, whether it was sent before or not. See `keep_going`.
+- `TransactionManager._pid_waiter`: a refused batch leaves a gap in the numbers, which another
+  producer id ends. `MessageAccumulator._batch_ttl`: so does one that expires; see `keep_going`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import ConnectionGroup
@@ -298,26 +296,6 @@ class Stoppable(Protocol):
 
     async def stop(self) -> None:
         """Disconnect."""
-
-
-class Startable(Stoppable, Protocol):
-    """The same, before it is started."""
-
-    async def start(self) -> None:
-        """Connect."""
-
-
-C = TypeVar("C", bound=Startable)
-
-
-@asynccontextmanager
-async def connected(client: C) -> AsyncIterator[C]:
-    """Start a client, and stop it at the end of the block, or if it cannot start."""
-    try:
-        await client.start()
-        yield client
-    finally:
-        await stop_client(client)
 
 
 async def stop_client(client: Stoppable) -> None:

@@ -26,10 +26,10 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.transactional.clients import Startable
 from ringfaust.transactional.vendor import (
     FAILED_BETWEEN_CALLS,
     Direct,
-    Startable,
     failure_between_calls,
     send_once,
     sender_bug,

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer
 from ringfaust.config import WorkerConfig
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.admin import open_admin
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.clients import connected
 
 TopicOffsets = dict[tuple[str, int], tuple[int, int]]
 """(first offset, end) by topic and partition."""

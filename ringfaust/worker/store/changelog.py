@@ -15,7 +15,7 @@ from faust.types import TP
 from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.stored_rows import INPUTS_KEY, OWNER_KEY, JobOwner, read_inputs, read_owner
 from ringfaust.times import time_text
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.clients import connected
 from ringfaust.worker.context import WorkerContext
 from ringfaust.worker.interfaces import PartitionStore, StateLost, StopsWorker
 from ringfaust.worker.store.identity import (

@@ -18,7 +18,7 @@ from ringfaust.kafka.reader import read_to_end
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import copied_keys, copied_to
 from ringfaust.protocol.stored_rows import POSITIONS_KEY, read_json, read_positions, write_json
-from ringfaust.transactional.vendor import connected
+from ringfaust.transactional.clients import connected
 from ringfaust.worker.interfaces import ChangelogConsumer, PartitionStore, StateLost, StopsWorker
 
 IDENTITY_KEY = b"\0identity"
