@@ -47,7 +47,7 @@ class Writer(Protocol):
         """Commit what `produce` sends, and return its positions."""
 
     async def abort(self) -> None:
-        """Abort the transaction."""
+        """Abort the transaction; raises TimeoutError if the brokers do not answer soon."""
 
     async def send(self, records: Iterable[OutgoingRecord]) -> Sent:
         """Produce records."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ringfaust.protocol.lifecycle import COUNTS, Counts
+from ringfaust.protocol.records import NOT_A_ROW
 from ringfaust.protocol.status import time_to_overwrite_s
 
 STALE_MS = 20_000
@@ -156,7 +157,7 @@ def read_queue_status(queue: str, partition: int, value: bytes) -> QueueStatus |
             paused=tuple(map(_text, row["paused"])),
             settings=_settings(json.dumps(row["settings"])),
         )
-    except _NOT_A_ROW:
+    except NOT_A_ROW:
         return None
 
 
@@ -188,14 +189,8 @@ def read_worker_status(worker: str, value: bytes) -> WorkerStatus | None:
             levels=_levels(row.get("levels", [1, 1])),
             level=_by_partition(row.get("level", {})),
         )
-    except _NOT_A_ROW:
+    except NOT_A_ROW:
         return None
-
-
-_NOT_A_ROW = (
-    ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError,
-)  # fmt: skip
-"""What a value raises that is not JSON, or lacks a field, or has one of another type."""
 
 
 def _whole(value: Any) -> int:

@@ -113,9 +113,8 @@ class ClientTransactions:
         """
         try:
             with suppress(Exception):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await writer.abort()
-                    self._is_unsettled = False
+                await writer.abort()
+                self._is_unsettled = False
         finally:
             await self._drop(writer)
 

@@ -13,6 +13,8 @@ from ringfaust.protocol.headers import PREFIX, PROPERTIES
 
 Headers = Sequence[tuple[str, Any]]
 """Names and values. A value is bytes, or None, which Kafka allows."""
+NOT_A_ROW = (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError)
+"""What a row of JSON raises if it is not valid, lacks a field, or has one of another type."""
 
 
 class Role(StrEnum):

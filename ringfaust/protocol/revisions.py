@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ringfaust.core import levels
 from ringfaust.core.catalog import Configuration
-from ringfaust.protocol.records import OutgoingRecord
+from ringfaust.protocol.records import NOT_A_ROW, OutgoingRecord
 
 __all__ = [
     "PARTITION", "Configuration", "ConfigurationLog", "RaisedLevel", "level_row", "read_log",
@@ -59,18 +59,12 @@ def read_log(rows: Iterable[tuple[bytes | None, bytes | None]]) -> Configuration
     return ConfigurationLog(revisions, level)
 
 
-_NOT_A_ROW = (
-    ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError,
-)  # fmt: skip
-"""What a value raises that is not JSON, or lacks a field, or has one of another type."""
-
-
 def _read_level(value: bytes) -> RaisedLevel | None:
     try:
         fields: dict[str, Any] = json.loads(value)
         who, raised_ms = fields.get("who", ""), fields.get("raised_ms", 0)
         return RaisedLevel(int(fields["level"]), who, raised_ms)
-    except _NOT_A_ROW:
+    except NOT_A_ROW:
         return None
 
 
@@ -81,7 +75,7 @@ def _read(value: bytes) -> Configuration | None:
             int(fields["revision"]), fields["configuration"], fields.get("who", ""),
             fields.get("text", ""), fields.get("applied_ms", 0),
         )  # fmt: skip
-    except _NOT_A_ROW:
+    except NOT_A_ROW:
         return None
 
 

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any, Literal, NamedTuple, cast
 
 from ringfaust.core.model import Counts
+from ringfaust.protocol.records import NOT_A_ROW
 
 Kind = Literal["queue", "worker"]
 
@@ -54,8 +55,6 @@ def worker_key(worker: str) -> bytes:
     return f"worker/{worker}".encode()
 
 
-_MAKES_NO_SENSE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""What a value raises that no worker has written."""
 _SIGN = b"alive/"
 SIGNS = 4
 """How many signs a worker gives in the time after which a silent one is gone. So one is gone once
@@ -94,7 +93,7 @@ def read_sign(key: bytes | None, value: bytes | None) -> Sign | None:
         return None
     try:
         interval_ms = int(json.loads(value or b"{}")["interval_ms"])
-    except _MAKES_NO_SENSE:
+    except NOT_A_ROW:
         interval_ms = 0
     return Sign(worker, max(interval_ms, 0), value is not None)
 
@@ -103,7 +102,7 @@ def read_time_ms(value: bytes) -> int | None:
     """When a worker wrote its row, or a sign of life; None: it is no such row."""
     try:
         return int(json.loads(value)["time_ms"])
-    except _MAKES_NO_SENSE:
+    except NOT_A_ROW:
         return None
 
 

@@ -157,9 +157,9 @@ class _Counting(TransactionManager):  # type: ignore[misc]
 def keep_going(producer: Any) -> None:
     """Let an idempotent producer go on, whatever the brokers do. Call it before `start`.
 
-    A batch whose partition has no leader hardly expires: it may be stored, and sent anew it would
-    be there twice. After one that brokers refuse, the numbers of the partition have a gap, and all
-    that follows would be refused, too. With another producer id, numbers begin again.
+    A batch waits a day for a leader before it expires. The brokers may have stored it already, and
+    sending it again would duplicate it. A batch that they refuse leaves a gap in the numbers of its
+    partition, so they would refuse every later one. A new producer id starts the numbers again.
     """
     producer._message_accumulator._batch_ttl = _LONG_S  # noqa: SLF001
     client, transactions = producer.client, producer._txn_manager  # noqa: SLF001

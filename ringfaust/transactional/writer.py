@@ -221,7 +221,7 @@ class TransactionalWriter:
 
 
 class Abortable(Startable, Protocol):
-    """A `TransactionalWriter`, or what stands for one."""
+    """A `TransactionalWriter` or a stand-in for one."""
 
     async def abort(self) -> None:
         """Abort the transaction."""

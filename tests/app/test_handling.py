@@ -489,7 +489,7 @@ async def test_after_the_grace_time_what_has_not_finished_goes_back_and_counts_n
 
 
 async def test_a_close_that_is_cancelled_detaches(ring_app: RunApp) -> None:
-    """Otherwise its consumer goes on, and is handed messages that nobody handles."""
+    """Otherwise its consumer stays attached and receives messages that nobody handles."""
     app, gate = RingApp("shop", grace_s=3_600), Gate()
     app.subscriber("orders")(gate.wait)
     async with ring_app(app, QUEUES) as shop:

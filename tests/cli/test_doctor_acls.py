@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -180,32 +180,42 @@ def of_an_operator(app: Application, *inputs: str) -> list[Acl]:
     ]
 
 
-async def test_the_rights_that_operations_lists_suffice_for_apply(
+@pytest.fixture
+async def free(
     strict: StrictBroker, app: Application, tmp_path: Path
-) -> None:
-    """The worker of this test may do anything, so that the rights are the operator's alone."""
-    before = yaml.safe_load((app.config_dir / "queues.yaml").read_text())
-    name = app.worker_config.application
+) -> AsyncIterator[Application]:
+    """The same application with a worker that may do anything: the rights are those of the user."""
+    queues, name = queues_of(app), app.worker_config.application
     free = Application(
-        tmp_path / "free", strict.bootstrap_servers, before, partitions=1, application=name
+        tmp_path / "free", strict.bootstrap_servers, queues, partitions=1, application=name
     )
     worker = free.new_worker()
     try:
         await until(worker.has_connected, 60, "the worker runs")
-        new = f"new-{tmp_path.name}"
-        route = {"topic": new, "queue": "q", "hop": "always"}
-        app.write("queues.yaml", {**before, "routes": [*before["routes"], route]})
-        await asyncio.to_thread(create_its_topics, strict, app)
-        await strict.allow(of_an_operator(app, *app.inputs, new))
-        assert "revision 1 is in effect in partition 0" in await run(
-            app, "apply", "--yes", in_a_process=True
-        )
-        assert await free.stop(worker) == []
-        app.write("queues.yaml", before)
-        await strict.allow([Acl(TOPIC, app.topic("changelog"), Operation.READ)])
-        assert "revision 2 is in the log" in await run(app, "apply", "--yes")
+        yield free
     finally:
         free.end()
+
+
+def queues_of(app: Application) -> dict[str, Any]:
+    return dict(yaml.safe_load((app.config_dir / "queues.yaml").read_text()))
+
+
+async def test_the_rights_that_operations_lists_suffice_for_apply(
+    strict: StrictBroker, app: Application, free: Application, tmp_path: Path
+) -> None:
+    before, new = queues_of(app), f"new-{tmp_path.name}"
+    route = {"topic": new, "queue": "q", "hop": "always"}
+    app.write("queues.yaml", {**before, "routes": [*before["routes"], route]})
+    await asyncio.to_thread(create_its_topics, strict, app)
+    await strict.allow(of_an_operator(app, *app.inputs, new))
+    assert "revision 1 is in effect in partition 0" in await run(
+        app, "apply", "--yes", in_a_process=True
+    )
+    assert await free.stop(*free.workers) == []
+    app.write("queues.yaml", before)
+    await strict.allow([Acl(TOPIC, app.topic("changelog"), Operation.READ)])
+    assert "revision 2 is in the log" in await run(app, "apply", "--yes")
 
 
 def to_redrive_and_look_on(app: Application) -> list[Acl]:
@@ -221,28 +231,18 @@ def to_redrive_and_look_on(app: Application) -> list[Acl]:
 
 
 async def test_the_rights_that_operations_lists_suffice_to_redrive_and_to_look_on(
-    strict: StrictBroker, app: Application, tmp_path: Path
+    strict: StrictBroker, app: Application, free: Application
 ) -> None:
-    """Read and write include describe. The worker may do anything."""
-    queues = yaml.safe_load((app.config_dir / "queues.yaml").read_text())
-    name = app.worker_config.application
-    free = Application(
-        tmp_path / "free", strict.bootstrap_servers, queues, partitions=1, application=name
-    )
-    worker = free.new_worker()
-    try:
-        await until(worker.has_connected, 60, "the worker runs")
-        async with client_of(free) as client, asyncio.timeout(60):
-            await client.send(app.inputs[0], ["m"], "any", ringfaust_expires_at_ms="1")
-            while not (await client.counts("q"))["expired"]:
-                await asyncio.sleep(0.05)
-        await strict.allow(to_redrive_and_look_on(app))
-        said = await run(app, "dead", "redrive", "--queue", "q", "--yes", in_a_process=True)
-        assert "1 message sent again" in said
-        options = connect_options(app.worker_config)
-        async with StatusReader(**options) as status:
-            assert [each.queue for each in status.queues()] == ["q"]
-        lifecycle = (await trace("m", since_ms=0, **options)).lifecycles[0]
-        assert lifecycle.source == f"{app.inputs[0]}/0/0"
-    finally:
-        free.end()
+    """Read and write include describe."""
+    async with client_of(free) as client, asyncio.timeout(60):
+        await client.send(app.inputs[0], ["m"], "any", ringfaust_expires_at_ms="1")
+        while not (await client.counts("q"))["expired"]:
+            await asyncio.sleep(0.05)
+    await strict.allow(to_redrive_and_look_on(app))
+    said = await run(app, "dead", "redrive", "--queue", "q", "--yes", in_a_process=True)
+    assert "1 message sent again" in said
+    options = connect_options(app.worker_config)
+    async with StatusReader(**options) as status:
+        assert [each.queue for each in status.queues()] == ["q"]
+    lifecycle = (await trace("m", since_ms=0, **options)).lifecycles[0]
+    assert lifecycle.source == f"{app.inputs[0]}/0/0"

@@ -104,7 +104,7 @@ async def test_what_brokers_refuse_keeps_out_nothing_that_follows(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a number, and they refuse what follows one that they do not have."""
-    version_1 = AsyncMock(return_value=None)  # the other one counts anew in each transaction
+    version_1 = AsyncMock(return_value=None)  # version 2 restarts the numbers in each transaction
     monkeypatch.setattr("ringfaust.transactional.writer.use_version_2", version_1)
     servers = broker.bootstrap_servers
     topic = NewTopic(f"small-{time.time_ns()}", 1, 1, topic_configs={"max.message.bytes": "1000"})
