@@ -54,10 +54,10 @@ class Disk:
     def lose_all(self) -> None:
         self._databases.clear()
 
-    def lose_tail(self, batches: int) -> None:
-        """The machine crashes: the last writes are lost."""
+    def lose_tail(self) -> None:
+        """The last writes are lost: they were in the memtable (ADR 60)."""
         for database in self._databases.values():
-            for _ in range(min(batches, len(database.undo))):
+            while database.undo:
                 before, database.applied = database.undo.pop()
                 database.rows.apply(before)
 

@@ -305,7 +305,7 @@ class World:
         if disk == "lose":
             worker.disk.lose_all()
         elif disk == "tail":
-            worker.disk.lose_tail(3)
+            worker.disk.lose_tail()
         elif disk == "other cluster":
             worker.disk.replace("sim", "another")
         elif disk == "other application":

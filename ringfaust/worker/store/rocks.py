@@ -1,11 +1,11 @@
 """The state of one partition in RocksDB, one database each, with the changelog offset it reflects.
 
 A store is never ahead of the committed changelog: a batch is applied after its transaction has been
-committed, as one WriteBatch that also holds the new offset. After a kill between the two, replaying
-the changelog from that offset repairs the store. Commits and recovery use the same `apply`.
+committed, as one WriteBatch that also holds the new offset. After a kill, replaying the changelog
+from that offset repairs the store. Commits and recovery use the same `apply`.
 
-The changelog is the state, and the database only a copy of it. So a folder that is damaged is set
-aside, and the partition is rebuilt from the changelog.
+The changelog is the state, and the database only a copy of it. So RocksDB keeps no log of its own
+(ADR 60), and a folder that is damaged is set aside, and the partition rebuilt from the changelog.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -29,6 +30,7 @@ from rocksdict import (
     Rdict,
     ReadOptions,
     WriteBatch,
+    WriteOptions,
 )
 
 from ringfaust.errors import RingfaustError
@@ -47,6 +49,8 @@ MEMTABLES = 2
 """Each partition fills one while another is written to disk. It is RocksDB's default."""
 MEMTABLE_BYTES = 32 * 1024 * 1024
 """Smaller ones cost more compaction."""
+FLUSH_S = 600
+"""How old a memtable gets. After a kill, what it had is replayed from the changelog."""
 _OPEN_FILES = 256
 _IN_USE = re.compile(r"While lock file|lock hold by")
 _NOT_ITS_FILES = re.compile(
@@ -154,7 +158,6 @@ class RocksStore:
         self._applied: tuple[int, int] | None = None
         """What the last write noted, as far as it was read."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        manifest = _manifest(path)
         if (note := path / _DAMAGE_NOTE).exists():
             raise StoreDamaged(path, note.read_text("utf-8", errors="replace"))
         options = Options(raw_mode=True)
@@ -171,11 +174,10 @@ class RocksStore:
             self._db = Rdict(str(path), options)
         except Exception as error:  # rocksdict raises a plain Exception with RocksDB's text
             raise _translated(path, error) from None
-        try:
-            self._check_manifest(manifest)
-        except StoreDamaged:
-            self.close()
-            raise
+        unlogged = WriteOptions()
+        unlogged.disable_wal = True
+        self._db.set_write_options(unlogged)
+        self._flush_at_s = time.monotonic() + FLUSH_S
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None.
@@ -243,20 +245,22 @@ class RocksStore:
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        batch.put(_APPLIED_KEY, write_json([next_offset, now_ms, *_manifest(self.path)]))
+        batch.put(_APPLIED_KEY, write_json([next_offset, now_ms]))
         try:
             self._db.write(batch)
+            if (now_s := time.monotonic()) > self._flush_at_s:
+                self._db.flush(wait=False)
+                self._flush_at_s = now_s + FLUSH_S
         except Exception as error:
             self._fail(error)
         self._applied = (next_offset, now_ms)
 
     def close(self) -> None:
         """Close it. An error is only logged: RocksDB repeats here what it reported before."""
-        for end in (self._note_manifest, self._db.close):
-            try:
-                end()
-            except Exception as error:
-                log.debug("%s: %s", self.path, error)
+        try:
+            self._db.close()
+        except Exception as error:
+            log.debug("%s: %s", self.path, error)
 
     def wipe(self) -> None:
         """Close it and delete its files."""
@@ -268,55 +272,15 @@ class RocksStore:
         self.close()
         set_aside(self.path, why)
 
-    def _note_manifest(self) -> None:
-        """Note the size of the manifest as it is now."""
-        if row := self._db.get(_APPLIED_KEY):
-            self.apply([], *read_json(row, "applied")[:2])
-
-    def _check_manifest(self, found: Manifest) -> None:
-        """Compare the manifest that was found at the start with what the last write noted.
-
-        RocksDB accepts a manifest that has lost its end. It then opens an older version of its
-        files and replays the newest log on top of it: the changes between the two are missing.
-        """
-        raw = self.get(_APPLIED_KEY)
-        noted = Manifest(*read_json(raw, "applied")[2:]) if raw else Manifest()
-        if noted > found:
-            self._fail_damaged(
-                f"its manifest was number {noted.number} with {noted.size:,} bytes, and is number "
-                f"{found.number} with {found.size:,} bytes now"
-            )
-
     def _fail(self, error: Exception) -> NoReturn:
-        """Raise an error of RocksDB as one of ours."""
+        """Raise an error of RocksDB as one of ours, and note damage for the next start."""
         if isinstance(error, DbClosedError):
             raise error  # a bug of ours, and no damage
         failure = _translated(self.path, error)
         if isinstance(failure, StoreDamaged):
-            self._fail_damaged(failure.reason)
+            with suppress(OSError):
+                (self.path / _DAMAGE_NOTE).write_text(failure.reason, "utf-8")
         raise failure from None
-
-    def _fail_damaged(self, reason: str) -> NoReturn:
-        """Raise StoreDamaged, and note the reason for the next start, which may not find it."""
-        with suppress(OSError):
-            (self.path / _DAMAGE_NOTE).write_text(reason, "utf-8")
-        raise StoreDamaged(self.path, reason) from None
-
-
-class Manifest(NamedTuple):
-    """RocksDB's list of its files: it only grows, and each opening begins one with a new number."""
-
-    number: int = 0
-    size: int = 0
-
-
-def _manifest(path: Path) -> Manifest:
-    """The manifest of a database; that of a new or damaged one has the number 0."""
-    try:
-        name = (path / "CURRENT").read_text("ascii").strip()
-        return Manifest(int(name.removeprefix("MANIFEST-")), (path / name).stat().st_size)
-    except (OSError, ValueError):
-        return Manifest()
 
 
 def _translated(path: Path, error: Exception) -> RingfaustError:
