@@ -14,7 +14,12 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+    RecordListTooLargeError,
+)
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import redrive_transactional_id
@@ -32,12 +37,19 @@ from ringfaust.transactional.writer import (
 
 
 class RedriveStopped(RingfaustError):
-    """The brokers failed. Some of the messages were sent, each once; the text says what to do."""
+    """The brokers failed, or refuse a message. Those sent before it were sent once each.
+
+    What to do: what the text says.
+    """
 
     def __init__(self, sent: int, error: BaseException) -> None:
         reason = f"the brokers failed ({error!r})"
         if isinstance(error, ProducerFenced):
             reason = "another redrive of this application has taken over"
+        elif isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
+            reason = (
+                "a message is larger than its topic allows: raise its max.message.bytes. It stopped"
+            )
         super().__init__(
             f"{reason} after {sent:,} messages were sent. Run the same command again, without "
             "--again: it sends only the rest"

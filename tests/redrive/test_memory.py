@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, ProducerFenced
 
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.redrive import memory, send
@@ -91,3 +92,16 @@ async def test_what_was_just_forgotten_is_sent_again(monkeypatch: pytest.MonkeyP
     assert await send.send(context, redriven) == 0
     assert await send.send(context, redriven, again=True) == 1
     assert sent == [record]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MessageSizeTooLargeError(), "raise its max.message.bytes. It stopped after 4 messages"),
+        (ProducerFenced(), "another redrive of this application has taken over after 4 messages"),
+        (KafkaTimeoutError(), r"the brokers failed \(KafkaTimeoutError\(\)\) after 4 messages"),
+    ],
+)
+def test_a_redrive_that_stops_says_why(error: Exception, said: str) -> None:
+    with pytest.raises(send.RedriveStopped, match=said):
+        raise send.RedriveStopped(4, error)
