@@ -278,7 +278,7 @@ async def _check_topics(connection: Connection, before: Iterable[Feeds], now: Fe
     """
     known = {each.topic for feeds in before for each in feeds.routes}
     new = {each.topic for each in now.routes if not each.is_repartitioned} - known
-    for topic in sorted(new & await connection.all_topics() if new else ()):
+    for topic in sorted(new & await connection.topics.all() if new else ()):
         count = len(await connection.producer.partitions_for(topic))
         if count != now.partitions:
             raise NotApplied(

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -22,23 +21,21 @@ from ringfaust.client.errors import (
     ClientError,
     Closed,
     NoAnswer,
-    NoTopic,
     OtherProcess,
     Refused,
     StartedAlready,
-    Unrouted,
     whole,
 )
+from ringfaust.client.known_topics import KnownTopics
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol.control import read_control
-from ringfaust.protocol.names import topic_name, worker_group
+from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import OutgoingRecord, Role
 
 log = logging.getLogger(__name__)
 
-_NEW_TOPIC_S = 2.0
-"""How long a broker may take to hear of a topic that was just created."""
-_ASK_AGAIN_S = 0.2
+_LOOK_S = 30.0
+"""How often it is looked whether the topic of a record that is not stored yet still exists."""
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -111,7 +108,7 @@ class Connection:
         self._refused_deliveries: dict[bytes, list[dict[str, Any]]] = {}
         """By the key of the reply: what a command about several deliveries could not settle."""
         self._requests = 0
-        self._known_topics: set[str] = set()
+        self.topics = KnownTopics(self)
         self.failure: Exception | None = None
         """Why replies are no longer read; None while they are."""
 
@@ -241,18 +238,18 @@ class Connection:
 
         Raises:
             Closed: the connection is not started or already closed.
+            NoTopic: the topic does not exist, or was deleted before the record was stored.
             KafkaError: the brokers did not accept it.
         """
         while True:
             try:
-                return await self.producer.send_and_wait(
+                sent = await self.producer.send(
                     record.topic, record.value, key=record.key, headers=list(record.headers),
                     partition=record.partition,
                 )  # fmt: skip
+                return await self._stored(record.topic, sent)
             except UnknownTopicOrPartitionError:
-                self._known_topics.discard(record.topic)
-                if record.topic not in await self.all_topics():  # or the brokers were away
-                    raise NoTopic(record.topic) from None
+                await self.topics.find(record.topic)  # the brokers may have been away
             except KafkaError as error:
                 if self._producer is None:
                     raise Closed("the client was closed while it waited for the brokers") from None
@@ -262,58 +259,19 @@ class Connection:
                     raise
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 
-    async def check_topic(
-        self, topic: str, partition: int | None = None, *, is_routed: bool = False
-    ) -> None:
-        """Check a topic before the first record is written to it. Later calls ask nobody.
-
-        It must exist: aiokafka would ask for it for 40 s and log hundreds of lines.
-
-        Args:
-            topic: its name.
-            partition: one that it must have; None: any.
-            is_routed: if workers run, they must have a route for it.
+    async def _stored(self, topic: str, sent: asyncio.Future[RecordMetadata]) -> RecordMetadata:
+        """Wait until a record is stored. For the leader of a topic that is gone it would for ever.
 
         Raises:
-            Unrouted: it is one of our own topics, or no route reads it.
-            NoTopic: it does not exist, or this client may not see it.
-            BadArgument: it has no such partition.
-            Closed: the connection is not started or already closed.
+            NoTopic: the topic was deleted.
+            KafkaError: the brokers did not accept it.
         """
-        producer = self.producer
-        if topic not in self._known_topics:
-            await self._check_route(topic, is_routed=is_routed)
-            deadline_s = time.monotonic() + _NEW_TOPIC_S
-            while topic not in await self.all_topics():
-                if time.monotonic() > deadline_s:
-                    raise NoTopic(topic)
-                await asyncio.sleep(_ASK_AGAIN_S)
-            self._known_topics.add(topic)
-        if partition is not None and partition not in await producer.partitions_for(topic):
-            raise BadArgument(f"partition: topic {topic} has no partition {partition}")
-
-    async def _check_route(self, topic: str, *, is_routed: bool) -> None:
-        own = {self.topic(role) for role in Role if role is not Role.PRODUCER}
-        if not is_routed and topic not in own:
-            return
-        group = worker_group(self.application)
-        routed = await self.brokers.subscribed_topics(self.producer, group) - own
-        if topic in own:
-            why = f"belongs to the application {self.application!r}: programs do not send to it"
-            raise Unrouted(topic, why, routed)
-        if routed and topic not in routed:
-            why = f"is read by no route of the application {self.application!r}"
-            raise Unrouted(topic, why, routed)
-
-    async def all_topics(self) -> set[str]:
-        """The topics that exist. Waits while the brokers are away."""
-        while True:
-            try:
-                metadata = await self.producer.client.fetch_all_metadata()
-                return set(metadata.topics())
-            except KafkaError as error:
-                log.warning("still waiting for the brokers: %r", error)
-                await asyncio.sleep(_ASK_AGAIN_S)
+        try:
+            while not (sent.done() or (await asyncio.wait({sent}, timeout=_LOOK_S))[0]):
+                await self.topics.find(topic)
+            return sent.result()
+        finally:
+            sent.cancel()
 
     async def request(self, partition: int, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write a command and wait for the worker's reply.

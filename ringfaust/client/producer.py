@@ -134,7 +134,7 @@ class RingProducer(AsyncResource):
 
     async def _send(self, topic: str, value: Value, **options: Unpack[SendOptions]) -> str:
         sent = OutgoingMessage.of(topic, value, self._serializer, **options)
-        await self._connection.check_topic(
+        await self._connection.topics.check(
             topic, options.get("partition"), is_routed=self._is_routed
         )
         transaction = self._open_transaction()

@@ -124,7 +124,7 @@ class Session(Connected):
         """
         self._made += 1
         sent = OutgoingMessage.of(topic, value, **options).with_id(f"{self.name}/{self._made}")
-        await self.connection.check_topic(topic, options.get("partition"))
+        await self.connection.topics.check(topic, options.get("partition"))
         self._pending.append(sent)
         return sent.id
 

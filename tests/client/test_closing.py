@@ -298,7 +298,7 @@ async def test_a_send_ends_and_nothing_is_sent_later(
     before = asyncio.all_tasks()
     await kafka._sender.start()
     producer._connection._producer = kafka
-    producer._connection._known_topics.add("orders")
+    producer._connection.topics._known.add("orders")
     producer._is_routed = False
     sending = asyncio.create_task(producer.send("orders", "a"))
     await asked.wait()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
+from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
-from ringfaust.client import BadArgument, NoTopic, RingProducer, Session
+from ringfaust.client import BadArgument, NoTopic, RingProducer, Session, known_topics
 from ringfaust.client import connection as connections
 from ringfaust.client.connection import Connection
+from ringfaust.kafka.admin import connected_admin
 from ringfaust.protocol.records import OutgoingRecord
 from ringfaust.testing.broker import EmbeddedBroker
 
@@ -43,15 +46,15 @@ def connection(
 ) -> tuple[Connection, FakeProducer]:
     producer = FakeProducer(*answers)
     monkeypatch.setattr(Connection, "producer", producer)
-    monkeypatch.setattr(connections, "_ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(known_topics, "_ASK_AGAIN_S", 0.0)
     return Connection({}), producer
 
 
 async def test_a_topic_that_stays_away_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_NEW_TOPIC_S", 0.0)
+    monkeypatch.setattr(known_topics, "_NEW_TOPIC_S", 0.0)
     opened, _ = connection(monkeypatch, {"other"})
     with pytest.raises(NoTopic, match="there is no topic orders, or this client") as refused:
-        await opened.check_topic("orders")
+        await opened.topics.check("orders")
     assert refused.value.topic == "orders"
 
 
@@ -59,15 +62,15 @@ async def test_a_topic_that_was_just_created_is_waited_for_and_asked_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened, producer = connection(monkeypatch, set(), KafkaConnectionError(), {"orders"})
-    await opened.check_topic("orders")
-    await opened.check_topic("orders", 1)
+    await opened.topics.check("orders")
+    await opened.topics.check("orders", 1)
     assert producer.asked == 3
 
 
 async def test_a_partition_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, _ = connection(monkeypatch, {"orders"})
     with pytest.raises(BadArgument, match="topic orders has no partition 2"):
-        await opened.check_topic("orders", 2)
+        await opened.topics.check("orders", 2)
 
 
 @pytest.mark.kafka
@@ -84,8 +87,22 @@ async def test_a_real_broker_is_asked_and_nothing_is_logged(
     assert not caplog.records
 
 
+@pytest.mark.kafka
+async def test_a_send_ends_if_a_real_topic_was_deleted(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LOOK_S", 0.1)
+    servers = {"bootstrap_servers": broker.bootstrap_servers}
+    async with connected_admin(servers) as admin, RingProducer(**servers) as producer:
+        await admin.create_topics([NewTopic("short-lived", 1, 1)])
+        await producer.send("short-lived", "x")
+        await admin.delete_topics(["short-lived"])
+        with pytest.raises(NoTopic):
+            await producer.send("short-lived", "x")
+
+
 async def test_a_session_refuses_it_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_NEW_TOPIC_S", 0.0)
+    monkeypatch.setattr(known_topics, "_NEW_TOPIC_S", 0.0)
     connection(monkeypatch, {"other"})
     with pytest.raises(NoTopic):
         await Session().send("orders", "x")
@@ -98,12 +115,35 @@ async def test_a_topic_that_exists_is_waited_for_however_long_the_brokers_are_aw
     opened, producer = connection(monkeypatch, KafkaConnectionError(), {"orders"})
     sent: list[str] = []
 
-    async def send(topic: str, *_: object, **__: object) -> str:
+    async def send(topic: str, *_: object, **__: object) -> asyncio.Future[str]:
         if not producer.asked:
             raise UnknownTopicOrPartitionError
         sent.append(topic)
-        return topic
+        stored = asyncio.get_running_loop().create_future()
+        stored.set_result(topic)
+        return stored
 
-    monkeypatch.setattr(producer, "send_and_wait", send, raising=False)
+    monkeypatch.setattr(producer, "send", send, raising=False)
     await opened.write(OutgoingRecord("orders", b"a"))
     assert (sent, producer.asked) == (["orders"], 2)
+
+
+async def test_a_record_whose_topic_is_deleted_before_it_is_stored_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Kafka client would wait for a leader for a day."""
+    monkeypatch.setattr(connections, "_LOOK_S", 0.0)
+    monkeypatch.setattr(known_topics, "_NEW_TOPIC_S", 0.0)
+    opened, producer = connection(monkeypatch, {"orders"}, {"orders"}, {"other"})
+    waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def send(*_: object, **__: object) -> asyncio.Future[str]:
+        return waiting
+
+    monkeypatch.setattr(producer, "send", send, raising=False)
+    await opened.topics.check("orders")
+    with pytest.raises(NoTopic):
+        await opened.write(OutgoingRecord("orders", b"a"))
+    assert waiting.cancelled()
+    with pytest.raises(NoTopic):
+        await opened.topics.check("orders")

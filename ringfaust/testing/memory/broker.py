@@ -20,7 +20,12 @@ from ringfaust.errors import suggestion
 from ringfaust.protocol.dead import DeadMessage
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, Role
-from ringfaust.testing.memory.clients import MemoryConsumer, MemoryProducer, MemoryWriter
+from ringfaust.testing.memory.clients import (
+    MemoryClient,
+    MemoryConsumer,
+    MemoryProducer,
+    MemoryWriter,
+)
 from ringfaust.testing.memory.topics import MemoryTopics
 from ringfaust.testing.memory.worker import MemoryWorker
 from ringfaust.times import wall_ms
@@ -215,9 +220,7 @@ class MemoryBroker:
         """What the worker reads."""
         return self._worker.inputs
 
-    def write(
-        self, records: Sequence[OutgoingRecord], writer: MemoryProducer
-    ) -> list[FetchedRecord]:
+    def write(self, records: Sequence[OutgoingRecord], writer: MemoryClient) -> list[FetchedRecord]:
         """Store records, all at once, and process them."""
         with self.topics.lock:
             stored = [self.topics.append(each) for each in records]

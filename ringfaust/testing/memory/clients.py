@@ -37,8 +37,8 @@ class _Metadata(NamedTuple):
         return set(range(self.partitions.get(topic, 0)))
 
 
-class MemoryProducer:
-    """A producer. While it is open, the consumers of its program send heartbeats."""
+class MemoryClient:
+    """What writes. While it is open, the consumers of its program send heartbeats."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -70,18 +70,6 @@ class MemoryProducer:
         """The partitions of a topic."""
         return set(range(self._broker.topics.partitions[topic]))
 
-    async def send_and_wait(
-        self,
-        topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> RecordMetadata:
-        """Store a record."""
-        (stored,) = await self.write([OutgoingRecord(topic, value, key, headers, partition)])
-        return stored
-
     async def write(self, records: Sequence[OutgoingRecord]) -> list[RecordMetadata]:
         """Store records, all at once.
 
@@ -108,7 +96,25 @@ class MemoryProducer:
         ]  # fmt: skip
 
 
-class MemoryWriter(MemoryProducer):
+class MemoryProducer(MemoryClient):
+    """A producer."""
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Store a record, before the future is returned."""
+        stored: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        record = OutgoingRecord(topic, value, key, headers, partition)
+        stored.set_result((await self.write([record]))[0])
+        return stored
+
+
+class MemoryWriter(MemoryClient):
     """A `Writer`: what it sends is stored at its commit."""
 
     may_be_committed = False

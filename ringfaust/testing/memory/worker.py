@@ -25,7 +25,7 @@ from ringfaust.protocol.control import QueryRecord, read_control
 from ringfaust.protocol.names import topic_name
 from ringfaust.protocol.records import FetchedRecord, OutgoingRecord, OutRecord, Role
 from ringfaust.protocol.route_changes import feeds_of, routes_of
-from ringfaust.testing.memory.clients import MemoryProducer
+from ringfaust.testing.memory.clients import MemoryClient
 from ringfaust.testing.memory.status import declared_in, queue_rows, worker_row
 from ringfaust.testing.memory.topics import MemoryTopics, Place
 
@@ -53,10 +53,10 @@ class _Partition:
 class _Alive:
     """The consumers that are attached, each with the producer of its program."""
 
-    consumers: dict[tuple[int, str, str], MemoryProducer] = field(default_factory=dict)
+    consumers: dict[tuple[int, str, str], MemoryClient] = field(default_factory=dict)
     """By partition, queue and name."""
 
-    def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
+    def note(self, record: FetchedRecord, writer: MemoryClient) -> None:
         """Note who attaches and detaches with a control record."""
         try:
             asked = read_control(record.value)
@@ -155,7 +155,7 @@ class MemoryWorker:
             for number in range(count)
         }
 
-    def note(self, record: FetchedRecord, writer: MemoryProducer) -> None:
+    def note(self, record: FetchedRecord, writer: MemoryClient) -> None:
         """Note who has written a record: its consumers are alive while `writer` is open."""
         if record.topic == self._names[Role.CONTROL]:
             self._alive.note(record, writer)

@@ -1,8 +1,8 @@
 """Every private API of Faust, mode and aiokafka that the worker uses, behind public names.
 
 A private API may change in any release, so it appears here and nowhere else in `ringfaust.worker`
-(`ringfaust.kafka.vendor` does the same for the producer). `tests/worker/faust/test_vendor.py` pins
-each name below: its signature and the behaviour that we rely on. `pyproject.toml` admits patch
+(`ringfaust.transactional.vendor` does the same for producers). `tests/worker/faust/test_vendor.py`
+pins each name below: its signature and the behaviour that we rely on. `pyproject.toml` admits patch
 releases only.
 
 Faust 0.15:

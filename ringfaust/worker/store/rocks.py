@@ -174,7 +174,7 @@ class RocksStore:
             self._db = Rdict(str(path), options)
         except Exception as error:  # rocksdict raises a plain Exception with RocksDB's text
             raise _translated(path, error) from None
-        unlogged = WriteOptions()
+        unlogged: Any = WriteOptions()
         unlogged.disable_wal = True
         self._db.set_write_options(unlogged)
         self._flush_at_s = time.monotonic() + FLUSH_S
