@@ -14,6 +14,8 @@ from ringfaust.protocol.partitioner import partition_of
 UNKNOWN_QUEUE = "unknown_queue"
 _OTHERS_S = 0.5
 """How long the other partitions have to answer, once one has had messages of the queue."""
+_GUESS_S = 3.0
+"""The same, once one knows the queue: a consumer looks again with its heartbeats."""
 
 
 class QueueLocation(NamedTuple):
@@ -74,7 +76,7 @@ async def locate_by_counts(connection: Connection, queue: str) -> QueueLocation 
 async def _received(connection: Connection, queue: str) -> tuple[dict[int, int], bool]:
     """How many messages each partition that knows a queue has received.
 
-    And whether all have answered. Once one has received any, others are not waited for: they may
+    And whether all have answered. Once one knows the queue, the others get a short time: they may
     have stopped (R123).
 
     Raises:
@@ -90,7 +92,7 @@ async def _received(connection: Connection, queue: str) -> tuple[dict[int, int],
     silent: NoAnswer | None = None
     try:
         while left:
-            patience_s = _OTHERS_S if any(known.values()) else None
+            patience_s = _OTHERS_S if any(known.values()) else _GUESS_S if known else None
             done, left = await asyncio.wait(
                 left, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import NoAnswer, RingConsumer, RingProducer
+from ringfaust.client import NoAnswer, RingConsumer, RingProducer, locate
 from ringfaust.client.attachment import SHORTEST_INTERVAL_S, heartbeat_interval_s
 from ringfaust.client.connection import Connection, ConnectOptions
 from ringfaust.protocol.partitioner import partition_of
@@ -117,7 +117,7 @@ async def test_a_consumer_of_an_empty_queue_starts(
 ) -> None:
     key, home, stopped = places()
     stop(stopped, monkeypatch)
-    there["timeout_ms"] = 500
+    monkeypatch.setattr(locate, "_GUESS_S", 0.1)
     async with (
         asyncio.timeout(DEADLINE_S),
         RingProducer(**there) as producer,
