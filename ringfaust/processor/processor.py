@@ -89,6 +89,11 @@ class Writes(NamedTuple):
     changelog: list[tuple[bytes, bytes | None]]
     """For the changelog: the same changes, without the bodies of non-persistent messages (R82)."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the store gets bodies that the changelog does not."""
+        return self.store is not self.changelog
+
 
 class ProcessorConfig(NamedTuple):
     """What the processors of all partitions of an application share.

@@ -95,9 +95,13 @@ class PartitionStore(KeyValue, Protocol):
         """
 
     def apply(
-        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
-    ) -> None:
-        """Put and delete rows in order, and store `applied` with them, atomically."""
+        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int,
+        *, is_only_copy: bool = False,
+    ) -> None:  # fmt: skip
+        """Put and delete rows in order, and store `applied` with them, atomically.
+
+        `is_only_copy`: they have what the changelog lacks, which should survive a kill (R82).
+        """
 
     def close(self) -> None:
         """Close it."""
@@ -106,11 +110,7 @@ class PartitionStore(KeyValue, Protocol):
         """Close it and delete its files."""
 
     def set_aside(self, why: str) -> None:
-        """Close it and rename its folder, which is not used again.
-
-        Args:
-            why: what is wrong with it, as the end of a sentence.
-        """
+        """Close it and rename its folder. `why`: what is wrong with it, as the end of a sentence."""
 
 
 class TaskProducer(Protocol):

@@ -88,7 +88,12 @@ class VirtualStore:
         return self._database.applied
 
     def apply(
-        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
+        self,
+        writes: Iterable[tuple[bytes, bytes | None]],
+        next_offset: int,
+        now_ms: int,
+        *,
+        is_only_copy: bool = False,
     ) -> None:
         database, writes = self._database, list(writes)
         before = [(key, database.rows.get(key)) for key in dict(writes)]

@@ -506,7 +506,7 @@ class Task:
         # 3. Apply the same rows to the store, with the changelog offset after them.
         if self._store is not None:
             check_end(self.work.name, self._store, end - len(writes.changelog))
-            self._store.apply(writes.store, end, wall_ms)
+            self._store.apply(writes.store, end, wall_ms, is_only_copy=writes.has_more)
         # 4. Drop from memory what the store has now; log, count and trace the commit.
         self.work.committed(pending, self._clock.monotonic_s() - began_s)
 

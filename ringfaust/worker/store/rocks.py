@@ -4,8 +4,9 @@ A store is never ahead of the committed changelog: a batch is applied after its 
 committed, as one WriteBatch that also holds the new offset. After a kill, replaying the changelog
 from that offset repairs the store. Commits and recovery use the same `apply`.
 
-The changelog is the state, and the database only a copy of it. So RocksDB keeps no log of its own
-(ADR 60), and a folder that is damaged is set aside, and the partition rebuilt from the changelog.
+The changelog is the state, and the database only a copy of it. So RocksDB keeps no log of its own,
+unless it has what the changelog lacks (ADR 60), and a folder that is damaged is set aside, and the
+partition rebuilt from the changelog.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ MEMTABLES = 2
 """Each partition fills one while another is written to disk. It is RocksDB's default."""
 MEMTABLE_BYTES = 32 * 1024 * 1024
 """Smaller ones cost more compaction."""
-FLUSH_S = 600
+FLUSH_MS = 600_000
 """How old a memtable gets. After a kill, what it had is replayed from the changelog."""
 _OPEN_FILES = 256
 _IN_USE = re.compile(r"While lock file|lock hold by")
@@ -177,7 +178,8 @@ class RocksStore:
         unlogged: Any = WriteOptions()
         unlogged.disable_wal = True
         self._db.set_write_options(unlogged)
-        self._flush_at_s = time.monotonic() + FLUSH_S
+        self._is_logging = False
+        self._flush_at_s = time.monotonic() + FLUSH_MS / 1000
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None.
@@ -226,7 +228,12 @@ class RocksStore:
         return self._applied
 
     def apply(
-        self, writes: Iterable[tuple[bytes, bytes | None]], next_offset: int, now_ms: int
+        self,
+        writes: Iterable[tuple[bytes, bytes | None]],
+        next_offset: int,
+        now_ms: int,
+        *,
+        is_only_copy: bool = False,
     ) -> None:
         """Put and delete rows in order, and store `applied` with them, atomically.
 
@@ -234,6 +241,8 @@ class RocksStore:
             writes: keys and values; a value of None deletes.
             next_offset: the changelog offset after them.
             now_ms: a time, by this machine's clock, at which the changelog ended there.
+            is_only_copy: RocksDB logs this batch and all later ones, since they have what the
+                changelog lacks.
 
         Raises:
             StoreDamaged: RocksDB has found damage meanwhile.
@@ -247,10 +256,14 @@ class RocksStore:
                 batch.put(key, value)
         batch.put(_APPLIED_KEY, write_json([next_offset, now_ms]))
         try:
+            if is_only_copy and not self._is_logging:
+                self._db.flush()  # a log without what comes before it would leave a hole
+                self._db.set_write_options(WriteOptions())
+                self._is_logging = True
             self._db.write(batch)
             if (now_s := time.monotonic()) > self._flush_at_s:
                 self._db.flush(wait=False)
-                self._flush_at_s = now_s + FLUSH_S
+                self._flush_at_s = now_s + FLUSH_MS / 1000
         except Exception as error:
             self._fail(error)
         self._applied = (next_offset, now_ms)

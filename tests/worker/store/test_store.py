@@ -38,17 +38,21 @@ import ringfaust.worker.store.rocks as stores
 stores.MEMTABLE_BYTES = 64 * 1024
 store = stores.RocksStore(Path(sys.argv[1]), Cache(1 << 20))
 for number in range(int(sys.argv[2])):
-    store.apply([(b"row-%06d" % number, os.urandom(200))], number + 1, 0)
+    is_only_copy = str(number) == sys.argv[3]
+    row = b"row-%06d" % number, os.urandom(200)
+    store.apply([row], number + 1, 0, is_only_copy=is_only_copy)
 os._exit(0)
 """
 
 
-def write_until_killed(path: Path) -> None:
+def write_until_killed(path: Path, batches: int = BATCHES, only_copy: int = -1) -> None:
     """Write batches in a process that ends without closing the store.
 
+    `only_copy`: the number of a batch that the changelog does not have.
     Not a fork of this process: RocksDB's threads would be missing in it, and a flush would hang.
     """
-    subprocess.run([sys.executable, "-c", WRITER, path, str(BATCHES)], check=True)
+    numbers = map(str, (batches, only_copy))
+    subprocess.run([sys.executable, "-c", WRITER, path, *numbers], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,15 @@ def test_an_undamaged_database_is_used(folder: Path) -> None:
     assert not set_aside_folders(folder)
 
 
+@pytest.mark.parametrize("only_copy", [0, 5, 9])
+def test_what_the_changelog_lacks_survives_a_kill(tmp_path: Path, only_copy: int) -> None:
+    """And with it what was written before and after it (R82)."""
+    write_until_killed(tmp_path / "p", 10, only_copy)
+    store = reopened(tmp_path / "p")
+    assert store.applied[0] == 10
+    assert is_complete(store)
+
+
 def test_a_closed_database_has_everything(tmp_path: Path) -> None:
     store = reopened(tmp_path / "p")
     store.apply([(b"row-000000", b"x")], 1, 7)
@@ -125,7 +138,7 @@ def test_no_log_is_written_and_an_old_memtable_is(
     assert not any(log.stat().st_size for log in store.path.glob("*.log"))
     assert not list(store.path.glob("*.sst"))
     store.close()
-    monkeypatch.setattr(stores, "FLUSH_S", -1)
+    monkeypatch.setattr(stores, "FLUSH_MS", -1)
     store = reopened(tmp_path / "old")
     store.apply([(b"row", b"x")], 1, 0)
     while not list(store.path.glob("*.sst")):
