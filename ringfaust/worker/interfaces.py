@@ -110,7 +110,7 @@ class PartitionStore(KeyValue, Protocol):
         """Close it and delete its files."""
 
     def set_aside(self, why: str) -> None:
-        """Close it and rename its folder. `why`: what is wrong with it, as the end of a sentence."""
+        """Close it and rename its folder; `why`: what is wrong, as the end of a sentence."""
 
 
 class TaskProducer(Protocol):
