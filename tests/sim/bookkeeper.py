@@ -360,8 +360,8 @@ class _Reader:
 def _groups(lines: list[Line]) -> list[list[Line]]:
     """The lines, by cause.
 
-    What a restart finds lost may come within a large command (R82), and so may what a repartition
-    task reports, which is a group of its own.
+    What a restart finds lost may come within a large command or a sweep (R82), and so may what a
+    repartition task reports, which is a group of its own.
     """
     groups: list[list[Line]] = []
     group: list[Line] = [{"step": -1, "by": ""}]
@@ -370,8 +370,7 @@ def _groups(lines: list[Line]) -> list[list[Line]]:
             groups.append([line])
             continue
         first = group[0]
-        is_look = line["event"] == "lost" and line["by"] == "start"
-        is_within = is_look and first["by"] not in _OF_TIME
+        is_within = line["event"] == "lost" and line["by"] == "start"
         if line["step"] == first["step"] and (line["by"] == first["by"] or is_within):
             group.append(line)
         else:
