@@ -149,7 +149,7 @@ class _Reader:
             )
             self.events[f"{line['event']} {line.get('reason', '')}".strip()] += 1
             self._accounts.take(self._number, line)
-        for group in _groups(lines):
+        for group in groups_of(lines):
             self._read_group(group[0]["by"], group)
 
     def _read_group(self, by: str, lines: list[Line]) -> None:
@@ -357,7 +357,7 @@ class _Reader:
             demand(counts.stored()[:3] == ours, "holds", ours, "but counts", counts)
 
 
-def _groups(lines: list[Line]) -> list[list[Line]]:
+def groups_of(lines: list[Line]) -> list[list[Line]]:
     """The lines, by cause.
 
     What a restart finds lost may come within a large command or a sweep (R82), and so may what a

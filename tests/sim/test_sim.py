@@ -11,6 +11,7 @@ import pytest
 
 from ringfaust.core.table import Kind
 from ringfaust.protocol.stored_rows import write_json
+from tests.sim.bookkeeper import groups_of
 from tests.sim.plan import PARTITIONS, Plan, partition_for
 from tests.sim.queue_book import Wrong
 from tests.sim.run import History, failure, history, play, shrink
@@ -256,6 +257,16 @@ def test_a_refusal_does_not_take_back_the_number_of_what_was_lost_before_it() ->
     )
     assert lines_of(world, "lost")
     assert lines_of(world, "refused")
+
+
+@pytest.mark.parametrize("by", ["tick", "control/0/1"])
+def test_what_a_start_finds_lost_within_a_large_step_belongs_to_it(by: str) -> None:
+    lines = [
+        {"step": 1, "by": by, "event": "expired"},
+        {"step": 1, "by": "start", "event": "lost"},
+        {"step": 2, "by": "start", "event": "lost"},
+    ]
+    assert groups_of(lines) == [lines[:2], lines[2:]]
 
 
 def test_a_failing_history_shrinks_to_the_steps_that_fail() -> None:
