@@ -60,7 +60,7 @@ def without_attributes(headers: Column) -> Column:
 
 
 def queue_name(template: RouteTemplate) -> Column:
-    """Do what `RouteTemplate.queue_of` does; null if the record lacks a part of it."""
+    """Do what `RouteTemplate.queue_of` does; null if a part of it is missing or not UTF-8."""
     columns = [F.lit(template.texts[0])]
     for part, text in zip(template.parts, template.texts[1:], strict=True):
         columns += [_part(part), F.lit(text)]
@@ -68,9 +68,11 @@ def queue_name(template: RouteTemplate) -> Column:
 
 
 def _part(part: str) -> Column:
-    if part in ("topic", "key"):
-        return F.col(part).cast("string")
-    # Of several headers with the same name the last one counts.
-    name = part.removeprefix("header:")
+    column = F.col(part) if part in ("topic", "key") else _header(part.removeprefix("header:"))
+    return F.try_validate_utf8(column.cast("string"))
+
+
+def _header(name: str) -> Column:
+    """Of several headers with the same name the last one counts."""
     found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+    return F.try_element_at(found, F.lit(-1))["value"]

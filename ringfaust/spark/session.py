@@ -41,7 +41,8 @@ _EMBEDDED = {
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 """Settings for one machine. Nothing listens beyond loopback."""
-_ALWAYS = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+_ALWAYS = {**_UTC, "spark.log.level": "ERROR"}
 
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 _COLLECTOR = "-XX:+UseParallelGC"
@@ -165,8 +166,11 @@ def _collector() -> str:
 
 
 def set_unless_given(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Set what a job needs, except what the command line sets (see `use_settings`)."""
-    for name, value in settings.items():
+    """Set what a job needs in a session of its own, except what the command line sets.
+
+    If another program has started Spark, such a session has the cluster's time zone.
+    """
+    for name, value in {**_UTC, **settings}.items():
         if name not in _given:
             session.conf.set(name, value)
 

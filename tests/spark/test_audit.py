@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from ringfaust.protocol import headers as h
 from ringfaust.protocol.gaps import Gap, GapCause, gap_line
 from ringfaust.protocol.lifecycle import EXIT_EVENTS
 from ringfaust.protocol.records import Role
+from ringfaust.spark.audit import show
+from ringfaust.spark.audit.accounts import COUNTS
 from ringfaust.spark.audit.offsets import CannotAudit, require_whole
 from ringfaust.spark.audit.show import json_lines, print_verdict
 from ringfaust.spark.audit.verdict import Verdict
@@ -45,6 +48,16 @@ def omit_payload(history: History, number: int) -> None:
     record = history.topics[Role.EVICTED][number]
     ours = tuple(pair for pair in record.headers if pair[0].startswith(h.PREFIX))
     history.change(Role.EVICTED, number, key=None, value=None, headers=ours)
+
+
+def test_brackets_in_names_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = "a\\[/b][c]"
+    rows = [{"queue": queue, "balanced": True, **dict.fromkeys(COUNTS, 1)}]
+    monkeypatch.setattr(show, "top_queues", lambda _: rows)
+    verdict: Any = SimpleNamespace(totals={**rows[0], "queues": 1})
+    out = io.StringIO()
+    Console(file=out, width=200).print(show._table(verdict, 200))
+    assert queue in out.getvalue()
 
 
 def test_a_correct_history_balances(spark: SparkSession, history: History) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -34,8 +36,18 @@ def size(picture: bytes) -> tuple[int, int]:
     return struct.unpack(">II", picture[16:24])  # type: ignore[return-value]
 
 
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The time zone of the machine."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 def test_the_page_shows_the_findings_and_every_chart(
-    spark: SparkSession, history: History, tmp_path: Path
+    spark: SparkSession, history: History, tmp_path: Path, tokyo: None
 ) -> None:
     for number in range(9):
         history.send(NASTY, b"%d" % number)
@@ -51,6 +63,7 @@ def test_the_page_shows_the_findings_and_every_chart(
     assert "app &amp; co" in text
     assert "<script" not in text
     assert "q.&lt;script&gt;" in text
+    assert '<th scope="row">1970-01-01 00:00:01</th>' in text  # in UTC
     for name in ("evicted", "acked"):
         assert f"<td>{verdict.totals[name]}</td>" in text
     assert text.count("<figure") == len(CHARTS)

@@ -1,4 +1,4 @@
-"""A rewind says if the moment is later than all that the lake has read."""
+"""What `ringfaust spark rewind --lake` prints, and that it says if the lake may not know it yet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.spark.lake_history import LakeHistory
 DAY_MS = 86_400_000
 
 
-def rewind(lake: BatchedLake, *options: str) -> Result:
+def rewind(lake: BatchedLake, *options: str, queue: str = "b") -> Result:
     found = CliRunner().invoke(
-        main, ["spark", "rewind", "--lake", lake.root, "--queue", "b", "--json", *options]
+        main, ["spark", "rewind", "--lake", lake.root, "--queue", queue, *options]
     )
     assert found.exit_code == 0, found.output
     return found
@@ -46,12 +46,21 @@ def test_a_moment_after_the_last_line_of_the_lake_is_told(
         gold.catch_up(lake.spark, lake.root, lake.batch)
     last_ms, step = history.now_ms, history.host.state.step
     for moment in (("--at", at(last_ms)), ("--step", f"0/{step}")):
-        known = rewind(lake, *moment)
+        known = rewind(lake, "--json", *moment)
         assert "known_until_ms" not in json.loads(known.stdout)
         assert "the lake's last event" not in known.stderr
     for moment in (("--at", at(last_ms + 1)), ("--step", f"0/{step + 1}")):
-        later = rewind(lake, *moment)
+        later = rewind(lake, "--json", *moment)
         assert json.loads(later.stdout)["known_until_ms"] == {"0": last_ms}
         assert "b, partition 0: the lake's last event is of 2025-10-" in later.stderr
-    diff = rewind(lake, "--step", f"0/{step}", "--to", at(last_ms + 1))
+    diff = rewind(lake, "--json", "--step", f"0/{step}", "--to", at(last_ms + 1))
     assert json.loads(diff.stdout)["known_until_ms"] == {"0": last_ms}
+
+
+def test_brackets_in_names_are_no_markup(spark: SparkSession, tmp_path: Path) -> None:
+    queue = "a[/b][c]"
+    lake, history = BatchedLake(spark, tmp_path / "lake"), LakeHistory(0, queues={queue: {}})
+    history.send(queue)
+    lake.write(history.values(), history.now_ms)
+    shown = rewind(lake, "--at", at(history.now_ms), queue=queue).stdout
+    assert f"{queue}, partition 0, after" in shown

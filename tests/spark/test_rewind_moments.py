@@ -185,7 +185,14 @@ def test_the_form_of_a_moment_decides_its_kind(text: str, moment: Moment) -> Non
     assert read_moment(text) == moment
 
 
-@pytest.mark.parametrize("text", ["1700000000000", "noon", "0/x", "/0/1", "a/b/c", "a/0/1/2", ""])
+HUGE = "9" * 19
+"""More than a column of Spark holds."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1700000000000", "noon", "0/x", "/0/1", "a/b/c", "a/0/1/2", "", f"0/{HUGE}", f"a/{HUGE}/0"],
+)
 def test_an_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(BadMoment, match="is not a|has no unit"):
         read_moment(text)

@@ -153,6 +153,9 @@ def test_a_checkpoint_of_another_application_is_refused(
     path = tmp_path / "checkpoint" / "ringfaust" / "job.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"application": "yours", "partitions": 4, "tasks": 2}')
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir()
+    (offsets / "0").write_text('v1\n{}\n{"yours.control": {"0": 7}}')
     refused = run_command(spark, *harness.arguments("--once"))
     assert refused.exit_code == 2
     assert "belongs to a job whose application is 'yours'" in refused.stderr

@@ -38,7 +38,7 @@ def test_a_missing_header_names_no_queue(spark: SparkSession) -> None:
 def test_a_record_goes_to_the_partition_of_its_queue_or_stays_in_its_own(
     spark: SparkSession,
 ) -> None:
-    keys = [b"a", b"b", None, b"c"]
+    keys = [b"a", b"b", None, b"c", b"\xff"]
     rows = spark.createDataFrame(
         [("orders", number, key, HEADERS) for number, key in enumerate(keys)],
         "topic string, partition int, key binary, headers array<struct<key:string, value:binary>>",
@@ -46,7 +46,8 @@ def test_a_record_goes_to_the_partition_of_its_queue_or_stays_in_its_own(
     partition = _queue_partition([Route("orders", "q.{key}")], 4)
     found = [row.found for row in rows.select(partition.alias("found")).collect()]
     assert found == [
-        number if key is None else partition_of(b"q." + key, 4) for number, key in enumerate(keys)
+        number % 4 if key in (None, b"\xff") else partition_of(b"q." + key, 4)
+        for number, key in enumerate(keys)
     ]
 
 

@@ -175,6 +175,15 @@ def test_a_job_whose_places_have_expired_can_be_shut_out(target: OutputTarget) -
         asyncio.run(give_up_outputs(replace(forgotten, query="second")))
 
 
+def test_a_job_whose_group_was_reset_can_start(target: OutputTarget) -> None:
+    """Once its last micro-batch is finished, a tool may do that (docs/spark-ring.md)."""
+    write(target, part(1, 0))
+    client, group = target.worker.client_options(), spark_group(target.worker.application)
+    asyncio.run(commit_group_offsets(client, group, dict.fromkeys(target.tps(), 0)))
+    write(claimed(target.worker, "first", has_begun=True), part(2, 0))
+    assert written(target) == [b"1/0", b"2/0"]
+
+
 def test_the_groups_offsets_are_those_of_the_inputs(target: OutputTarget) -> None:
     control, events = target.worker.topic(Role.CONTROL), target.worker.topic(Role.EVENTS)
     first = part(1, 0)._replace(offsets={control: 5, "other": 7})

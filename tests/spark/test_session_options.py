@@ -123,7 +123,9 @@ def test_settings_that_are_given_win_over_those_of_a_job(builder: Builder) -> No
     job = Mock()
     session.use_settings(["spark.sql.mine=given"], None)
     session.set_unless_given(job, {"spark.sql.mine": "own", "spark.sql.other": "own"})
-    assert job.conf.set.call_args_list == [call("spark.sql.other", "own")]
+    # Where another program has started Spark, a new session has the time zone of the cluster.
+    utc = call("spark.sql.session.timeZone", "UTC")
+    assert job.conf.set.call_args_list == [utc, call("spark.sql.other", "own")]
 
 
 @pytest.mark.parametrize("conf", ["", "spark.a", "a=b", "=b"])

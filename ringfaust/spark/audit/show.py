@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ringfaust.core.model import HELD_STATES
@@ -119,8 +120,9 @@ def _table(verdict: Verdict, width: int) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("balanced")
     for row, *texts in zip(rows, *counts.values(), strict=True):
-        queue = row["queue"].replace("[", "\\[")
-        table.add_row(queue, *texts, "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]")
+        table.add_row(
+            escape(row["queue"]), *texts, "[green]yes[/]" if row["balanced"] else "[bold red]NO[/]"
+        )
     return table
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from rich.markup import escape
 
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import setting_value
@@ -139,7 +140,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, options: RewindOptions) -> N
         configurations = {number: each.catalog() for number, each in applied.items()}
     with brief_errors(), Terminal(stderr=True).status("starting Spark") as status:
         spark = open_session("ringfaust rewind", options.master)
-        status.update(f"reading the events of {', '.join(options.queue)}")
+        status.update(escape(f"reading the events of {', '.join(options.queue)}"))
         if options.lake is None:
             lines = read_lines(read_topics(spark, worker, [events]))
         else:

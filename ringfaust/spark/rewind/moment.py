@@ -55,8 +55,9 @@ class AtOffset:
         return place_of(self)
 
 
-_STEP = re.compile("([0-9]+)/([0-9]+)")
-_OFFSET = re.compile("([^/]+)/([0-9]+)/([0-9]+)")
+_PLACE = "([0-9]{1,9})/([0-9]{1,18})"
+"""Larger numbers are none that Spark's columns hold."""
+_STEP, _OFFSET = re.compile(_PLACE), re.compile(f"([^/]+)/{_PLACE}")
 Moment = AtStep | AtTime | AtOffset
 _BY_SLASHES: Sequence[type[Moment]] = (AtTime, AtStep, AtOffset)
 ResolvedMoment = AtStep | AtTime

@@ -100,7 +100,7 @@ def _diff_json(diff: Diff) -> dict[str, Any]:
 
 def print_tables(answer: RewindAnswer, limit: int) -> None:
     """Print the answer on standard output."""
-    console = Terminal(highlight=False)
+    console = Terminal(highlight=False, markup=False)
     console.width = max(console.width, _MIN_WIDTH)
     if not answer.partitions:
         console.print(f"{answer.queue}: no message left or changed")

@@ -191,10 +191,10 @@ def _run_queries(
     )
     direct = job.direct_topics(worker, queues)
     repartitioned = [route.topic for route in job.repartitioned_routes(worker, queues)]
+    identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     check_topics_read(spark, settings.checkpoint, direct, repartitioned)
     begun = last_planned(spark, settings.checkpoint) >= 0
     has_state = last_committed(spark, settings.checkpoint) >= 0
-    identity = claim_checkpoint(spark, settings.checkpoint, wanted)
     settings = settings._replace(tasks=identity.tasks)
     target = OutputTarget(
         worker=worker, query=identity.query, tasks=identity.tasks, inputs=frozenset(direct)

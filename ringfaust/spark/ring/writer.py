@@ -266,9 +266,11 @@ def _claimed(target: OutputTarget, found: OffsetAndMetadata | None) -> OffsetAnd
 
 
 async def _committed(target: OutputTarget) -> CommittedOffsets:
+    """What is committed. If someone has reset the group, its places are lost, as if it expired."""
     worker = target.worker
     group = spark_group(worker.application)
-    return await group_offsets(worker.client_options(), group, target.tps())
+    found = await group_offsets(worker.client_options(), group, target.tps())
+    return {tp: committed for tp, committed in found.items() if committed.metadata}
 
 
 def _is_owner(target: OutputTarget, committed: CommittedOffsets) -> bool:

@@ -76,7 +76,6 @@ def _windows(verdict: Verdict) -> list[dict[str, object]]:
         *[F.sum(name).alias(name) for name in FLOWS], F.bool_and("balanced").alias("balanced")
     )
     last = last.orderBy(F.desc("start")).limit(_MAX_WINDOWS)
-    return [
-        row.asDict() | {"start": row["start"].strftime("%Y-%m-%d %H:%M:%S")}
-        for row in last.collect()
-    ]
+    # As text: Python would convert times to the zone of the machine.
+    last = last.withColumn("start", F.date_format("start", "yyyy-MM-dd HH:mm:ss"))
+    return [row.asDict() for row in last.collect()]
