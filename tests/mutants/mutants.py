@@ -296,6 +296,8 @@ MUTANTS = [
            "config/agreement.py", "**queues.document(),", "**queues.document(), \"queues\": {},"),
     Mutant("a scan ends silently", "R102: what cannot be read is not left out",
            "worker/store/rocks.py", "            cursor.status()\n", "            pass\n"),
+    Mutant("a manifest without its end is used", "R102: a store without some changes is not used",
+           "worker/store/rocks.py", "        if noted > found:\n", "        if False:\n"),
     Mutant("leases never end", "R12: what is not settled in time returns",
            "core/transitions/sweeping.py",
            "done += end_silent(work, queue, consumer, heard, budget - done)",

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from rocksdict import (
     BlockBasedOptions,
@@ -159,6 +159,7 @@ class RocksStore:
         self._applied: tuple[int, int] | None = None
         """What the last write noted, as far as it was read."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        manifest = _manifest(path)
         if (note := path / _DAMAGE_NOTE).exists():
             raise StoreDamaged(path, note.read_text("utf-8", errors="replace"))
         options = Options(raw_mode=True)
@@ -180,6 +181,11 @@ class RocksStore:
         self._db.set_write_options(unlogged)
         self._is_logging = False
         self._flush_at_s = time.monotonic() + FLUSH_MS / 1000
+        try:
+            self._check_manifest(manifest)
+        except StoreDamaged:
+            self.close()
+            raise
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None.
@@ -254,12 +260,13 @@ class RocksStore:
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        batch.put(_APPLIED_KEY, write_json([next_offset, now_ms]))
         try:
             if is_only_copy and not self._is_logging:
                 self._db.flush()  # a log without what comes before it would leave a hole
                 self._db.set_write_options(WriteOptions())
                 self._is_logging = True
+            manifest = _manifest(self.path) if self._is_logging else ()
+            batch.put(_APPLIED_KEY, write_json([next_offset, now_ms, *manifest]))
             self._db.write(batch)
             if (now_s := time.monotonic()) > self._flush_at_s:
                 self._db.flush(wait=False)
@@ -285,6 +292,21 @@ class RocksStore:
         self.close()
         set_aside(self.path, why)
 
+    def _check_manifest(self, found: Manifest) -> None:
+        """Compare the manifest that was found at the start with what the last logged write noted.
+
+        RocksDB accepts a manifest that has lost its end. It then opens an older version of its
+        files and replays the newest log on top of it: the changes between the two are missing.
+        """
+        raw = self.get(_APPLIED_KEY)
+        noted = Manifest(*read_json(raw, "applied")[2:]) if raw else Manifest()
+        if noted > found:
+            raise StoreDamaged(
+                self.path,
+                f"its manifest was number {noted.number} with {noted.size:,} bytes, and is number "
+                f"{found.number} with {found.size:,} bytes now",
+            )
+
     def _fail(self, error: Exception) -> NoReturn:
         """Raise an error of RocksDB as one of ours, and note damage for the next start."""
         if isinstance(error, DbClosedError):
@@ -294,6 +316,22 @@ class RocksStore:
             with suppress(OSError):
                 (self.path / _DAMAGE_NOTE).write_text(failure.reason, "utf-8")
         raise failure from None
+
+
+class Manifest(NamedTuple):
+    """RocksDB's list of its files: it only grows, and each opening begins one with a new number."""
+
+    number: int = 0
+    size: int = 0
+
+
+def _manifest(path: Path) -> Manifest:
+    """The manifest of a database; that of a new or damaged one has the number 0."""
+    try:
+        name = (path / "CURRENT").read_text("ascii").strip()
+        return Manifest(int(name.removeprefix("MANIFEST-")), (path / name).stat().st_size)
+    except (OSError, ValueError):
+        return Manifest()
 
 
 def _translated(path: Path, error: Exception) -> RingfaustError:

@@ -196,6 +196,27 @@ def test_a_manifest_without_its_end_never_opens_a_store_with_a_hole(
     assert store.applied[0] == 0 or not set_aside_folders(folder)
 
 
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, of a worker whose database logged all batches."""
+    path = tmp_path_factory.mktemp("logged") / "partition-0"
+    write_until_killed(path, only_copy=0)
+    return path
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 10))
+def test_a_manifest_without_its_end_is_noticed_if_there_is_a_log(
+    logged: Path, tmp_path: Path, percent: int
+) -> None:
+    """RocksDB would leave out what is between an older version of its files and the log."""
+    folder = shutil.copytree(logged, tmp_path / "partition-0")
+    os.truncate(manifest(folder), manifest(folder).stat().st_size * percent // 100)
+    store = reopened(folder)
+    assert is_complete(store)
+    assert store.applied == (0, 0)
+    assert set_aside_folders(folder)
+
+
 @pytest.mark.parametrize("how", ["read", "scanned", "written"])
 def test_damage_that_is_found_later_is_an_error_and_the_next_start_sets_the_folder_aside(
     folder: Path, how: str
