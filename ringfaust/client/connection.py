@@ -268,7 +268,8 @@ class Connection:
         """
         try:
             while not (sent.done() or (await asyncio.wait({sent}, timeout=_LOOK_S))[0]):
-                await self.topics.find(topic)
+                if self.topics.lack(topic):
+                    await self.topics.find(topic)
             return sent.result()
         finally:
             sent.cancel()

@@ -44,6 +44,14 @@ class KnownTopics:
                 log.warning("still waiting for the brokers: %r", error)
                 await asyncio.sleep(_ASK_AGAIN_S)
 
+    def lack(self, topic: str) -> bool:
+        """Whether the last answer of a broker was without it. While they are away there is none.
+
+        Raises:
+            Closed: the connection is not started or already closed.
+        """
+        return self._connection.producer.client.cluster.partitions_for_topic(topic) is None
+
     async def find(self, topic: str) -> None:
         """Ask for a topic until a broker knows it, or has had the time to hear of it.
 

@@ -22,7 +22,7 @@ class FakeProducer:
     """The part of aiokafka's producer that knows the topics."""
 
     def __init__(self, *answers: set[str] | Exception) -> None:
-        self.client = self
+        self.client = self.cluster = self
         self._answers = list(answers)
         self.asked = 0
 
@@ -36,6 +36,9 @@ class FakeProducer:
 
     def topics(self) -> set[str]:
         return self._topics
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return None if self.asked else {0, 1}
 
     async def partitions_for(self, topic: str) -> set[int]:
         return {0, 1}
@@ -134,7 +137,7 @@ async def test_a_record_whose_topic_is_deleted_before_it_is_stored_is_not_waited
     """The Kafka client would wait for a leader for a day."""
     monkeypatch.setattr(connections, "_LOOK_S", 0.0)
     monkeypatch.setattr(known_topics, "_NEW_TOPIC_S", 0.0)
-    opened, producer = connection(monkeypatch, {"orders"}, {"orders"}, {"other"})
+    opened, producer = connection(monkeypatch, {"orders"}, {"other"})
     waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def send(*_: object, **__: object) -> asyncio.Future[str]:
@@ -147,3 +150,21 @@ async def test_a_record_whose_topic_is_deleted_before_it_is_stored_is_not_waited
     assert waiting.cancelled()
     with pytest.raises(NoTopic):
         await opened.topics.check("orders")
+
+
+async def test_nobody_is_asked_while_the_brokers_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waiting send would fill the log."""
+    monkeypatch.setattr(connections, "_LOOK_S", 0.0)
+    opened, producer = connection(monkeypatch, KafkaConnectionError())
+    waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def send(*_: object, **__: object) -> asyncio.Future[str]:
+        return waiting
+
+    monkeypatch.setattr(producer, "send", send, raising=False)
+    writing = asyncio.create_task(opened.write(OutgoingRecord("orders", b"a")))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not (producer.asked or writing.done())
+    waiting.set_result("stored")
+    assert await writing == "stored"
