@@ -260,7 +260,7 @@ class Connection:
                 log.warning("%s: still waiting for the brokers: %r", record.topic, error)
 
     async def _stored(self, topic: str, sent: asyncio.Future[RecordMetadata]) -> RecordMetadata:
-        """Wait until a record is stored. For the leader of a topic that is gone it would for ever.
+        """Wait until a record is stored. The Kafka client would wait a day for a deleted topic.
 
         Raises:
             NoTopic: the topic was deleted.
@@ -268,7 +268,7 @@ class Connection:
         """
         try:
             while not (sent.done() or (await asyncio.wait({sent}, timeout=_LOOK_S))[0]):
-                if self.topics.lack(topic):
+                if self.topics.is_missing(topic):
                     await self.topics.find(topic)
             return sent.result()
         finally:

@@ -69,6 +69,9 @@ class OtherProcess(ClientError):
 class NoTopic(ClientError):
     """The topic to send to does not exist, or this client may not see it. Nothing was written.
 
+    A record whose topic was deleted before it was stored is written nevertheless if the topic is
+    created again while the client is open.
+
     Attributes:
         topic: its name.
     """

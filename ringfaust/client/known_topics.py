@@ -44,8 +44,8 @@ class KnownTopics:
                 log.warning("still waiting for the brokers: %r", error)
                 await asyncio.sleep(_ASK_AGAIN_S)
 
-    def lack(self, topic: str) -> bool:
-        """Whether the last answer of a broker was without it. While they are away there is none.
+    def is_missing(self, topic: str) -> bool:
+        """Whether the last metadata from a broker lacks the topic. Asks nobody.
 
         Raises:
             Closed: the connection is not started or already closed.

@@ -14,12 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from aiokafka.errors import (
-    KafkaError,
-    MessageSizeTooLargeError,
-    ProducerFenced,
-    RecordListTooLargeError,
-)
+from aiokafka.errors import KafkaError, ProducerFenced
 
 from ringfaust.errors import RingfaustError
 from ringfaust.kafka.names import redrive_transactional_id
@@ -28,6 +23,7 @@ from ringfaust.redrive.lake_jobs import EarlierLakeJob
 from ringfaust.redrive.memory import Origin, RedrivenPage
 from ringfaust.redrive.plan import RedriveContext, RedriveMessage, read_page
 from ringfaust.transactional.writer import (
+    TOO_LARGE,
     TRANSACTION_BYTES,
     TRANSACTION_RECORDS,
     TransactionalWriter,
@@ -46,7 +42,7 @@ class RedriveStopped(RingfaustError):
         reason = f"the brokers failed ({error!r})"
         if isinstance(error, ProducerFenced):
             reason = "another redrive of this application has taken over"
-        elif isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
+        elif isinstance(error, TOO_LARGE):
             reason = (
                 "a message is larger than its topic allows: raise its max.message.bytes. It stopped"
             )

@@ -21,7 +21,12 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+)
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
@@ -41,6 +46,8 @@ TRANSACTION_RECORDS = 1_000
 """The most records of one transaction of an import or a redrive."""
 TRANSACTION_BYTES = 4_000_000
 """The most bytes of one, unless a single record is larger."""
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
+"""Errors of a record or a batch that is larger than its topic allows."""
 _ABORT_TIMEOUT_S = 2.0
 _STOP_TIMEOUT_S = 2.0
 

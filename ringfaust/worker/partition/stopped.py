@@ -9,28 +9,25 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     InvalidTopicError,
     KafkaError,
-    MessageSizeTooLargeError,
     PolicyViolationError,
-    RecordListTooLargeError,
-    RecordTooLargeError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
 
 from ringfaust.errors import BrokenAccounts, UnknownRowVersion
 from ringfaust.protocol.records import FetchedRecord, place_of
+from ringfaust.transactional.writer import TOO_LARGE
 from ringfaust.worker.interfaces import StateLost
 
-_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError, RecordTooLargeError)
 _NOT_ALLOWED = (
     ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )  # fmt: skip
-_LASTING = (*_TOO_LARGE, *_NOT_ALLOWED, InvalidTopicError, PolicyViolationError)
+_LASTING = (*TOO_LARGE, *_NOT_ALLOWED, InvalidTopicError, PolicyViolationError)
 """Errors of the brokers that come again, as long as nobody changes something."""
 
 _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
-    (_TOO_LARGE, "raise max.message.bytes of the topic that refuses the record, then retry"),
+    (TOO_LARGE, "raise max.message.bytes of the topic that refuses the record, then retry"),
     (_NOT_ALLOWED, "grant what `ringfaust doctor` lists as missing, then retry"),
     ((StateLost,), "restore what is missing, as the reason says, then retry"),
     ((UnknownRowVersion,), "run a worker that knows this version"),

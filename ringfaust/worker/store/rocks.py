@@ -176,7 +176,7 @@ class RocksStore:
             self._db = Rdict(str(path), options)
         except Exception as error:  # rocksdict raises a plain Exception with RocksDB's text
             raise _translated(path, error) from None
-        unlogged: Any = WriteOptions()
+        unlogged: Any = WriteOptions()  # whose attributes the stubs take for methods
         unlogged.disable_wal = True
         self._db.set_write_options(unlogged)
         self._is_logging = False

@@ -217,6 +217,19 @@ def test_a_manifest_without_its_end_is_noticed_if_there_is_a_log(
     assert set_aside_folders(folder)
 
 
+@pytest.mark.parametrize("state", ["killed", "logged"])
+def test_a_manifest_that_loses_its_end_after_the_store_was_closed_leaves_no_hole(
+    state: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = shutil.copytree(request.getfixturevalue(state), tmp_path / "partition-0")
+    reopened(folder).close()
+    newest = max(folder.glob("MANIFEST-*"))
+    os.truncate(newest, newest.stat().st_size // 2)
+    store = reopened(folder)
+    assert is_complete(store)
+    assert store.applied[0] == 0 or not set_aside_folders(folder)
+
+
 @pytest.mark.parametrize("how", ["read", "scanned", "written"])
 def test_damage_that_is_found_later_is_an_error_and_the_next_start_sets_the_folder_aside(
     folder: Path, how: str
@@ -288,15 +301,11 @@ def test_a_full_or_read_only_disk_is_not_damage(
 def test_a_write_beyond_a_limit_is_not_damage(folder: Path) -> None:
     """The limit simulates a full disk. Once it is lifted, the database is as complete as before."""
     store = reopened(folder)
-    [
-        store.apply([(b"row-%06d" % number, b"x")], number + 1, 0)
-        for number in range(store.applied[0], BATCHES)
-    ]
     _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
         with pytest.raises(StoreUnusable, match="File too large"):
-            for number in range(BATCHES, 2 * BATCHES):
+            for number in range(store.applied[0], 2 * BATCHES):
                 store.apply([(b"row-%06d" % number, os.urandom(200))], number + 1, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
