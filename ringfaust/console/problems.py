@@ -115,7 +115,9 @@ def _field_problem(detail: ErrorDetails, known: Sequence[str]) -> FieldProblem:
 
 
 def _shortened(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float) and math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
+    if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else str(plain(value))
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
