@@ -88,9 +88,10 @@ async def serve_health(
 
     try:
         server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise CannotServe(
-            f"cannot serve the health at {host}, port {port}: {error.strerror}; choose another"
+            f"cannot serve the health at {host}, port {port}: {reason}; choose another"
         ) from None
     async with server:
         yield server.sockets[0].getsockname()[1]

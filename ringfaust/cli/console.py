@@ -93,9 +93,10 @@ async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
     try:
         try:
             await web.TCPSite(runner, options.bind, port).start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise CannotServe(
-                f"--bind {options.bind} --port {port}: cannot listen there: {error.strerror}"
+                f"--bind {options.bind} --port {port}: cannot listen there: {reason}"
             ) from None
         host = f"[{options.bind}]" if ":" in options.bind else options.bind
         where = options.public_url or f"http://{host}:{port}"

@@ -66,7 +66,7 @@ class ListedPartition:
 def listed(workers: Sequence[WorkerStatus], partitions: int, now_ms: int) -> list[ListedPartition]:
     """What the workers report about each partition."""
     found = {each: ListedPartition(partition=each) for each in map(str, range(partitions))}
-    for each in workers:
+    for each in sorted(workers, key=lambda each: each.time_ms):  # it has moved to who spoke last
         if each.is_stale(now_ms):
             continue
         for number in each.partitions:

@@ -53,7 +53,7 @@ def plan(worker: WorkerConfig, queues: QueuesConfig, *, as_json: bool = False) -
         print_json(planned)
         return 0
     out = _console()
-    table = Table(title=f"topics of {worker.application} at {worker.bootstrap_servers}")
+    table = Table(title=escape(f"topics of {worker.application} at {worker.bootstrap_servers}"))
     for heading in ("topic", "partitions", "cleanup", "timestamps", "state"):
         table.add_column(heading, overflow="fold")
     for each in planned:

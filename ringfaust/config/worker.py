@@ -47,10 +47,13 @@ def _application_name(name: str) -> str:
     return name
 
 
+_HOST = r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?"
+
+
 def _servers(text: str) -> str:
     for server in text.split(","):
         host, _, port = server.strip().rpartition(":")
-        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host) or not _is_port(port):
+        if not re.fullmatch(rf"{_HOST}|\[[0-9A-Fa-f:.]+\]", host) or not _is_port(port):
             raise refuse(
                 f"{shown(server)} is not a broker's address: write host:port, such as "
                 "127.0.0.1:9092, and separate several with commas"

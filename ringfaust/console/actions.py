@@ -26,16 +26,21 @@ ROUTES = web.RouteTableDef()
 _BY = "console"
 """Who gives an order, for the log, if a token was used, which knows no names."""
 
+_TYPED = ("to", "most")
+"""Fields that somebody types. The page itself has filled in the others."""
+
 Form = Mapping[str, str]
 
 
 def field(form: Form, name: str) -> str:
-    """A field of the form.
+    """A field of the form, without blanks around what somebody has typed: names may have them.
 
     Raises:
         HTTPBadRequest: it is missing or empty.
     """
-    value = form.get(name, "").strip()
+    value = form.get(name, "")
+    if name in _TYPED:
+        value = value.strip()
     if not value:
         raise web.HTTPBadRequest(text=f"{name} is empty: fill it in.")
     return value
@@ -162,13 +167,21 @@ def _wanted(form: Form, name: str, present: object) -> object:
         BadSetting: it is not valid, or was changed since the form was shown.
     """
     text, shown = form.get(f"set-{name}"), form.get(f"was-{name}")
-    if text is None or text == shown:
+    if text is None or (shown is not None and _on_one_line(text) == _on_one_line(shown)):
         return present
     value = _typed(name, text.strip(), present)
-    if value != present and shown is not None and _typed(name, shown.strip(), present) != present:
+    if value == present or shown is None:
+        return value
+    now = _on_one_line(present) if isinstance(present, str) else present
+    if _typed(name, _on_one_line(shown), present) != now:
         changed = f"it was changed to {_shown(present)} meanwhile: look at the page again"
         raise BadSetting(name, text, changed)
     return value
+
+
+def _on_one_line(text: str) -> str:
+    """A text as a field of the form has it, which cannot have line breaks."""
+    return text.replace("\r\n", " ").replace("\n", " ").strip()
 
 
 def _typed(name: str, text: str, like: object) -> object:

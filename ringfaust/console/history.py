@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ringfaust.client.status_rows import QueueStatus, WorkerStatus
 from ringfaust.console.points import STEP_MS, WORKER_SILENT_MS, Point
+from ringfaust.times import wall_ms
 
 _MOST_ROWS = 50_000
 """Rows that are kept: about 15 MB."""
@@ -65,8 +66,9 @@ class History:
         heard = deque(sorted(self._heard))
         now = {key: each for key, each in self._before.items() if queue in ("", key[1])}
         totals = [sum(column) for column in zip(_NOTHING, *now.values(), strict=True)]
-        at_ms, heard_ms, number = rows[0].time_ms, 0, 0
-        end_ms = max(rows[-1].time_ms, heard[-1] if heard else 0)
+        # A clock that is wrong has made rows of long ago, or of years to come.
+        at_ms, heard_ms, number = max(rows[0].time_ms, self._since_ms), 0, 0
+        end_ms = min(max(rows[-1].time_ms, heard[-1] if heard else 0), wall_ms())
         while at_ms <= end_ms:
             while number < len(rows) and rows[number].time_ms <= at_ms:
                 row = rows[number]

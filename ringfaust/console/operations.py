@@ -108,24 +108,25 @@ class Operation:
             return None
         if not self.is_list:
             return plain(_with_names(found))
-        items = [plain(_with_names(each)) for each in found]
-        return _page(items, key, after, limit)
+        if not key:
+            return {"items": [plain(_with_names(each)) for each in found], "next": None}
+        return _page([each for each in found if getattr(each, key) > after], key, limit)
 
 
-def _page(items: list[Any], key: str, after: str | int, limit: int) -> dict[str, Any]:
-    """A page of a list that is in order of a name. What has the same name is not divided."""
-    if not key:
-        return {"items": items, "next": None}
-    left = [each for each in items if each[key] > after]
-    room = LIST_BYTES
-    for number, each in enumerate(left[:limit], 1):
-        room -= len(json.dumps(each))
-        if room <= 0:
-            limit = number
-            break
-    while limit < len(left) and left[limit][key] == left[limit - 1][key]:
-        limit += 1
-    return {"items": left[:limit], "next": left[limit - 1][key] if limit < len(left) else None}
+def _page(left: Sequence[Any], key: str, limit: int) -> dict[str, Any]:
+    """A page of what is left of a list, in order of a name. What has one name is not divided.
+
+    Only what is on it is made JSON: of 100,000 queues that takes seconds (R122).
+    """
+    items: list[Any] = []
+    room, last = LIST_BYTES, None
+    for each in left:
+        if (len(items) >= limit or room <= 0) and getattr(each, key) != last:
+            return {"items": items, "next": last}
+        last = getattr(each, key)
+        items.append(plain(_with_names(each)))
+        room -= len(json.dumps(items[-1]))
+    return {"items": items, "next": None}
 
 
 def _with_names(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
@@ -18,6 +19,7 @@ from ringfaust.config import ConfigError
 from ringfaust.console.backend import reason_of
 from ringfaust.core.model import Refusal
 from ringfaust.errors import RingfaustError, suggestion
+from ringfaust.visible import plain
 
 _TYPE = "urn:ringfaust:problem:"
 _SHOWN_CHARS = 200
@@ -113,9 +115,11 @@ def _field_problem(detail: ErrorDetails, known: Sequence[str]) -> FieldProblem:
 
 
 def _shortened(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     if value is None or isinstance(value, bool | int | float):
         return value
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else str(plain(value))
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
 
 

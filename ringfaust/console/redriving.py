@@ -218,10 +218,13 @@ class Redriver:
                 found = [each for each in await reader.at(wanted) if each.queue]
                 return await plan_for(context, request, found)
             plan, before = RedrivePlan(), wanted.before
+            seen: set[tuple[str, str]] = set()
             while len(plan.messages) < MOST_REDRIVEN:
                 found = await reader.latest(wanted.filter, MOST_REDRIVEN, before)
                 last = {(each.queue, each.id): each for each in found if each.queue}
-                more = await plan_for(context, request, last.values())
+                new = [each for key, each in last.items() if key not in seen]
+                seen.update(last)
+                more = await plan_for(context, request, new)
                 plan = RedrivePlan(
                     messages=[*more.messages, *plan.messages],
                     refused=[*more.refused, *plan.refused],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,33 @@ def body_of(excerpt: Excerpt | None) -> Body:
 
 
 def _indented(text: str) -> str:
-    """JSON, indented unless that makes it much larger: 100 kB of brackets would be 100 MB."""
-    parts, left = [], _INDENTED * len(text) + _INDENTED_MORE
-    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(text)):
+    """JSON, indented unless that makes it much larger: 100 kB of brackets would be 100 MB.
+
+    Numbers and repeated names stay as they are: to an object of Python, 1.10 is 1.1.
+    """
+    json.loads(text)
+    parts, left, depth, before = [], _INDENTED * len(text) + _INDENTED_MORE, 0, ""
+    for token in _TOKEN.findall(text):
+        depth -= token in "]}"
+        is_new_line = before == "," or (before in "[{") != (token in "]}")
+        part = "\n" + "  " * depth if before and is_new_line else ""
+        part += _readable(token) if "\\" in token else ": " if token == ":" else token
+        depth += token in "[{"
         parts.append(part)
         left -= len(part)
         if left < 0:
             return text
+        before = token
     return "".join(parts)
+
+
+def _readable(token: str) -> str:
+    """A text of JSON without escapes that it does not need, unless it has half a character."""
+    shown = json.dumps(json.loads(token), ensure_ascii=False)
+    return token if any("\ud800" <= char <= "\udfff" for char in shown) else shown
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+')
 
 
 def _hex_note(size_bytes: int) -> str:

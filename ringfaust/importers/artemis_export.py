@@ -216,10 +216,13 @@ def _bytes(text: str) -> bytes:
 
 
 def _text(raw: bytes) -> bytes | None:
-    """Return the text of a text message in UTF-8; Artemis stores 16 bits for each character."""
+    """Return the text of a text message in UTF-8; Artemis stores 16 bits for each character.
+
+    Half a character, which UTF-8 cannot have, becomes a question mark, as in Java.
+    """
     if not raw or raw[0] == 0:
         return None
     length = int.from_bytes(raw[1:5], "big")
     if len(raw) < 5 + length:
         raise ValueError(length)
-    return raw[5 : 5 + length].decode("utf-16-le").encode()
+    return raw[5 : 5 + length].decode("utf-16-le", "surrogatepass").encode(errors="replace")

@@ -226,7 +226,9 @@ def _read_other(key: str, value: Any, about: str, fields: Fields, imported: Impo
         most = value + 1 if value >= 0 else -1
         more = ", which counts the first delivery, too, but no delivery whose consumer leaves"
         imported.set(fields, "max_attempts", most, 0, about, verdict=Verdict.CHANGED, more=more)
-    elif key == "single-active-consumer" and value:
+    elif key == "single-active-consumer" and not value:
+        imported.note(Verdict.TAKEN, 0, about, "nothing to do")
+    elif key == "single-active-consumer":
         fields |= {"max_active_consumers": 1, "max_backup_consumers": BACKUPS}
         why = f"max_active_consumers: 1, max_backup_consumers: {BACKUPS}"
         imported.note(Verdict.TAKEN, 0, about, why)

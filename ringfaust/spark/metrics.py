@@ -26,9 +26,10 @@ def serve(registry: CollectorRegistry, web: WebConfig, port: int, remedy: str) -
     """
     try:
         server, _ = start_http_server(port, web.bind, registry)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise MonitorCannotListen(
-            f"web: cannot listen on {web.bind}, port {port}: {error.strerror}. {remedy}"
+            f"web: cannot listen on {web.bind}, port {port}: {reason}. {remedy}"
         ) from None
     server.set_app(_for_our_hosts(make_wsgi_app(registry), web))
 

@@ -19,6 +19,7 @@ from ringfaust.cli import doctor as checks
 from ringfaust.cli.doctor import disk, engine, memory
 from ringfaust.cli.judge import judge_engines, judge_settings, judge_workers
 from ringfaust.cli.main import main
+from ringfaust.cli.partition import listed
 from ringfaust.client import StoppedPartition, WorkerStatus
 from ringfaust.config import WorkerConfig
 from ringfaust.core.catalog import Catalog
@@ -43,6 +44,14 @@ def status(**more: Any) -> WorkerStatus:
         "recovering": {}, "clock_skew_ms": None, "queues": 3, "published": 3,
     }  # fmt: skip
     return WorkerStatus(**about | more)
+
+
+def test_a_partition_is_served_by_who_spoke_last() -> None:
+    """A worker that was killed a moment ago does not hide that its partition has stopped."""
+    killed = status(worker="z", partitions=(0,), time_ms=1_000)
+    heir = status(worker="a", partitions=(), stopped=(STOPPED,), time_ms=2_000)
+    [found] = listed([heir, killed], 1, 2_500)
+    assert (found.state, found.worker, found.at) == ("stopped", "a", "in/0/7")
 
 
 def test_a_file_of_security_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ NO_FILE = "'/nowhere' does not exist"
 MISTAKES = {
     "init x --ring-size 0 --yes": "'--ring-size'",
     "console --port 0": "'--port'",
+    "console --bind rings..example": "--bind rings..example --port 6067: cannot listen there",
     "doctor --bootstrap-servers here": "'here' is not a broker's address",
     "top --bootstrap-servers 127.0.0.1:1": "No Kafka broker answers at 127.0.0.1:1",
     "run nowhere": "'nowhere' is not of the form MODULE:ATTRIBUTE, such as shop:app",

@@ -426,6 +426,8 @@ HOSTILE_WORKERS = {
     "no copies": ("replication_factor: 0", "use 1 or more, or -1"),
     "a url": ("bootstrap_servers: kafka://a:1", "write host:port"),
     "no port": ("bootstrap_servers: localhost", "write host:port"),
+    "no label": ("bootstrap_servers: kafka..svc:9092", "'kafka..svc:9092' is not a broker's"),
+    "long label": (f"bootstrap_servers: {'a' * 64}.svc:9092", "is not a broker's address"),
     "wrong port": ("bootstrap_servers: a:1,b:99999", "'b:99999' is not a broker's address"),
     "application": ("application: 'my shop'", "cannot begin a topic's name"),
     "long application": (f"application: {'a' * 240}", "up to 238"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +21,14 @@ from ringfaust.console import backend, sending
 from ringfaust.console.rendering import ASSETS, body_of, one_line
 from ringfaust.core.catalog import Configuration
 from ringfaust.testing import MemoryBroker
-from tests.console.harness import HOSTILE, Console, console_of, message_row, queue_row
+from tests.console.harness import (
+    HOSTILE,
+    Console,
+    console_of,
+    message_row,
+    queue_details,
+    queue_row,
+)
 
 Q = {"queue": "orders"}
 M = Q | {"message": "m 1"}
@@ -53,6 +61,10 @@ ACTIONS = [
     ("/message/remove", M, call.remove(**M)),
     ("/message/move", M | {"to": " parked "}, call.move(**M, to="parked")),
     ("/message/deliver-now", M, call.deliver_now(**M)),
+    (  # a name may have blanks around it: without them, it is another one
+        "/message/remove", {"queue": "orders ", "message": " m\t"},
+        call.remove(queue="orders ", message=" m\t"),
+    ),
     ("/message/cancel", M, call.cancel_scheduled(**M)),
     ("/consumer/close", Q | {"consumer": "c"}, call.close_consumer(**Q, consumer="c")),
     ("/xid/commit", {"xid": "x-1"}, call.commit_xid(xid="x-1")),
@@ -96,6 +108,27 @@ async def test_an_action_asks_for_the_right_thing(
     assert changes(console) == [asked]
     assert 'class="notice done"' in await console.text("/")
     assert 'class="notice done"' not in await console.text("/")
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("a = 1 OR b = 2", {"ring_size": 5}),
+        ("a = 1 OR b = 3", {"ring_size": 5, "selector": "a = 1 OR b = 3"}),
+    ],
+)
+async def test_a_selector_of_several_lines_changes_when_somebody_changes_it(
+    console: Console, text: str, changed: dict[str, object]
+) -> None:
+    """A field has no line breaks, and a form has those of Windows."""
+    found = queue_details("orders")
+    found.settings["selector"] = "a = 1\nOR b = 2\n"  # type: ignore[index]
+    console.backend.fake.queue.side_effect = lambda _: found
+    await console.log_in()
+    assert 'value="a = 1 OR b = 2 "' in await console.text("/queue?name=orders")
+    form = {"was-selector": "a = 1\r\nOR b = 2\r\n", "set-selector": text, "set-ring_size": "5"}
+    await console.post("/queue/set", Q | form)
+    assert call.configure(**Q, settings=changed) in changes(console)
 
 
 async def test_a_refusal_is_said_in_a_sentence(console: Console) -> None:
@@ -235,6 +268,11 @@ def test_a_body_is_shown_as_what_it_is() -> None:
     assert shown(b"[" * 50_000)[0] == "text"
     deep = b"[" * 900 + b"1," * 1_000 + b"1" + b"]" * 900
     assert shown(deep)[1] == deep.decode()  # indented, it would be 100 times as large
+    empty = b'[ {} ,\t[], {"a":{"b":[1 ,true]}}]'
+    assert shown(empty)[1] == json.dumps(json.loads(empty), indent=2)
+    exact = rb'["\ud800", {"a": 1.10, "a": 1e400}, 123456789.01234567891, "\u00b5\/\"\n,"]'
+    lines = '  "\\ud800",\n  {\n    "a": 1.10,\n    "a": 1e400\n  },\n  123456789.01234567891'
+    assert shown(exact)[1] == f'[\n{lines},\n  "\N{MICRO SIGN}/\\"\\n,"\n]'
     assert body_of(None).kind == "none"
     assert one_line(Excerpt(start=b"a\nb" * 100, size_bytes=300)).endswith("…")
 

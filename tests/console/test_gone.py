@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from html import unescape
@@ -177,3 +177,29 @@ async def test_a_redrive_looks_at_all_partitions_of_the_topic(
     await asked.preview("dead", [(6, 17)], AsyncMock())
     assert plan_for.await_args is not None
     assert plan_for.await_args.args[0].partitions == 7
+
+
+async def test_of_the_records_with_one_id_the_last_counts_alone(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if so many matching messages are between them that they are read apart."""
+
+    def dead(name: str, offset: int) -> Mock:
+        return Mock(queue="q", id=name, time_ms=1, record=Mock(partition=0, offset=offset))
+
+    planned: list[list[str]] = []
+
+    async def plan_for(_: object, __: object, found: Iterable[Mock]) -> RedrivePlan:
+        planned.append([each.id for each in found])
+        return RedrivePlan(already_sent=len(planned[-1]))
+
+    parts = [[dead("a", 5), dead("b", 6)], [dead("a", 3), dead("c", 4)], [dead("b", 2)]]
+    reader = Mock(partitions=1, latest=AsyncMock(side_effect=parts))
+    monkeypatch.setattr(redriving, "dead_reader", lambda *_: nullcontext(reader))
+    monkeypatch.setattr(redriving, "plan_for", plan_for)
+    monkeypatch.setattr(redriving, "MOST_REDRIVEN", 2)
+    used = InUse(QueuesConfig(), QueuesConfig())
+    asked = Redriver(console.backend.worker, AsyncMock(return_value=used))
+    wanted = AllBefore(DeadFilter(), Cursor(9, 9, 0))
+    await asked.preview("dead", wanted, AsyncMock())
+    assert planned == [["a", "b"], ["c"], []]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -11,7 +12,7 @@ from ringfaust.console.board import Board
 from ringfaust.console.history import History
 from ringfaust.console.points import Point
 from ringfaust.core.model import Counts
-from tests.console.harness import FixedStatus, queue_row, worker_row
+from tests.console.harness import FixedStatus, now_ms, queue_row, worker_row
 
 AT_MS = 1_000_000
 
@@ -54,6 +55,18 @@ def test_while_no_worker_spoke_there_is_a_gap_and_no_plateau() -> None:
 def test_what_was_compacted_is_not_drawn() -> None:
     told = history(row(0, 1), None, row(6, 3), row(8, 4), beats=10)
     assert [(point.time_s - 1000, point.ready) for point in told.points()] == [(6, 3), (8, 4)]
+
+
+def test_a_clock_that_is_wrong_by_years_makes_no_points_of_these_years() -> None:
+    since_ms = now_ms() - 10_000
+    told = History(since_ms)
+    for offset, time_ms in enumerate((since_ms, 1, since_ms + 4_000)):
+        told.note(0, offset, replace(queue_row("q"), time_ms=time_ms))
+    for offset, time_ms in enumerate((since_ms, 1 << 50)):
+        told.note(1, offset, replace(worker_row(), time_ms=time_ms))
+    points = [*islice(told.points(), 100)]
+    assert [point.ready for point in points] == [3] * 6
+    assert points[0].time_s == since_ms / 1000
 
 
 async def test_the_board_begins_with_the_past(monkeypatch: pytest.MonkeyPatch) -> None:

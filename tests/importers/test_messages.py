@@ -131,6 +131,13 @@ def test_a_text_is_measured_by_what_its_record_takes(tmp_path: Path) -> None:
     assert [each and len(each.value or b"") for each in records] == [5, 5, 40_000, 2]
 
 
+def test_half_a_character_does_not_stop_an_import(tmp_path: Path) -> None:
+    """A string of Java may have it, and no run of the import would get past that message."""
+    raw = b"\1" + (8).to_bytes(4, "big") + "a\ud83db\u00b5".encode("utf-16-le", "surrogatepass")
+    path = changed(tmp_path, ("AQAAAAboAKwgIQA=", base64.urlsafe_b64encode(raw).decode()))
+    assert "a?b\u00b5".encode() in [each.body for each in ArtemisExport(path, 1_000)]
+
+
 def test_an_import_that_goes_on_names_what_an_earlier_run_has_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

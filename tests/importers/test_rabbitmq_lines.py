@@ -162,6 +162,14 @@ def test_the_type_of_a_queue_may_stand_beside_its_arguments(tmp_path: Path) -> N
     assert found.queues["q"]["max_attempts"] == 21
 
 
+def test_an_argument_that_turns_nothing_on_needs_nothing(tmp_path: Path) -> None:
+    off = {"name": "q", "arguments": {"x-single-active-consumer": False}}
+    found = imported(tmp_path, queues=[off])
+    [line] = [each for each in map(str, found.findings) if "single-active-consumer" in each]
+    assert line == "taken over     queue q, single-active-consumer = False: nothing to do"
+    assert "max_active_consumers" not in found.queues["q"]
+
+
 NAMES = st.sampled_from(["a", "a.b", "b.c", "", "x y", "*.a", "amq.topic", "é"])
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 1 << 40), st.text(max_size=5), st.just([]),

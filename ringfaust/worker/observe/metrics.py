@@ -210,7 +210,7 @@ class WorkerMetrics:
         return await asyncio.to_thread(exposition, metrics)
 
     async def _overwrite(self, found: Iterable[_Found]) -> Metric:
-        times: list[tuple[str, float]] = []
+        times: dict[str, float] = {}
         for work, name, _ in found:
             if (rates := work.numbers.rates.get(name)) is None:
                 continue
@@ -220,11 +220,11 @@ class WorkerMetrics:
                 continue
             ready, ring_size = queue.counts.ready, queue.spec.ring_size
             if (seconds := time_to_overwrite_s(ready, ring_size, rates)) is not None:
-                times.append((name, seconds))
+                times[name] = min(seconds, times.get(name, seconds))
         return gauge(
             "ringfaust_time_to_overwrite_seconds",
             "How long until arrivals push out the oldest message, at the present rates.",
-            "queue", times,
+            "queue", times.items(),
         )  # fmt: skip
 
     async def _find(self, pattern: str) -> tuple[list[_Found], bool]:
@@ -312,10 +312,20 @@ def _activity(works: Collection[PartitionWork], copying: Iterable[RepartitionWor
     ]  # fmt: skip
 
 
+def _added_up(samples: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """One sample for those with the same labels: several partitions may have a queue (R113)."""
+    found: dict[tuple[str, str], int] = {}
+    for queue, label, number in samples:
+        found[queue, label] = found.get((queue, label), 0) + number
+    return [(*labels, number) for labels, number in found.items()]
+
+
 def _messages(found: Iterable[_Found]) -> Metric:
     return gauge(
         "ringfaust_queue_messages", "Messages by state.", "queue state",
-        [(name, each, getattr(counts, each)) for _, name, counts in found for each in HELD_STATES],
+        _added_up(
+            (name, each, getattr(counts, each)) for _, name, counts in found for each in HELD_STATES
+        ),
     )  # fmt: skip
 
 
@@ -324,7 +334,9 @@ def _transitions(found: Iterable[_Found]) -> Metric:
         "ringfaust_queue_transitions",
         "Messages that were added, or have left, since the queue was created.",
         "queue transition",
-        [(name, each, getattr(counts, each)) for _, name, counts in found for each in TOTALS],
+        _added_up(
+            (name, each, getattr(counts, each)) for _, name, counts in found for each in TOTALS
+        ),
     )
 
 
@@ -333,10 +345,10 @@ def _evicted(found: Iterable[_Found]) -> Metric:
         "ringfaust_queue_evicted_messages",
         "Evictions since the partition was opened.",
         "queue reason",
-        [
+        _added_up(
             (name, reason, messages)
             for work, name, _ in found
             for reason, of_queues in work.numbers.evicted.items()
             if (messages := of_queues.get(name))
-        ],
+        ),
     )

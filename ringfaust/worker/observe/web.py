@@ -100,7 +100,7 @@ async def served(
             await (
                 web.UnixSite(runner, socket) if socket else web.TCPSite(runner, bind, port)
             ).start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise _cannot_listen(bind, port, error) from None
         yield
     finally:
@@ -117,12 +117,13 @@ async def check_address(bind: str, port: int) -> None:
     try:
         # It does not listen: somebody who asks now must not get an answer.
         (await loop.create_server(asyncio.Protocol, bind, port, start_serving=False)).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise _cannot_listen(bind, port, error) from None
 
 
-def _cannot_listen(bind: str, port: int, error: OSError) -> CannotListen:
+def _cannot_listen(bind: str, port: int, error: OSError | UnicodeError) -> CannotListen:
+    reason = getattr(error, "strerror", None) or error
     return CannotListen(
-        f"web: cannot listen on {bind}, port {port}: {error.strerror}. Choose another bind "
+        f"web: cannot listen on {bind}, port {port}: {reason}. Choose another bind "
         "or port in worker.yaml, or set enabled: false"
     )

@@ -29,7 +29,7 @@ from ringfaust.worker.app import run
 from ringfaust.worker.observe import numbers
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.memory import MemoryBudget
-from ringfaust.worker.observe.metrics import MOST_QUEUES, WorkerMetrics
+from ringfaust.worker.observe.metrics import FAMILIES, MOST_QUEUES, WorkerMetrics
 from ringfaust.worker.observe.numbers import Numbers
 from ringfaust.worker.observe.processes import UP
 from ringfaust.worker.observe.web import CannotListen, served, web_app
@@ -165,6 +165,26 @@ async def test_a_queue_has_metrics_of_its_own_when_asked(world: World) -> None:
     found = samples(await world.metrics.detailed(["transitions"], "*.q"))
     assert found["ringfaust_queue_transitions_total", "other.q", "added"] == 1
     assert ("ringfaust_queue_transitions_total", "q", "added") not in found
+
+
+async def test_a_queue_in_several_partitions_is_one_of_all_its_messages() -> None:
+    """Prometheus drops a second sample with the same labels."""
+    parts = [Partition({"q": {"ring_size": 3}}) for _ in range(2)]
+    for number, each in enumerate(parts, 1):
+        each.send("q", *"abcde")
+        each.numbers.rates["q"] = {"added": number * 0.5, "acked": 0.25}
+    world = World(parts[0])
+    world.works = parts
+    for pattern in ("q", "#"):
+        body = await world.metrics.detailed(FAMILIES, pattern)
+        lines = [line for line in body.decode().splitlines() if line[0] != "#"]
+        names = [line.rpartition(" ")[0] for line in lines]
+        assert sorted(names) == sorted({*names})
+        found = samples(body)
+        assert found["ringfaust_queue_messages", "q", "ready"] == 6
+        assert found["ringfaust_queue_transitions_total", "q", "added"] == 10
+        assert found["ringfaust_queue_evicted_messages_total", "q", "overflow"] == 4
+        assert found["ringfaust_time_to_overwrite_seconds", "q"] == pytest.approx(4 / 3)
 
 
 async def test_a_pattern_of_many_wildcards_is_answered() -> None:
@@ -344,6 +364,9 @@ async def test_a_port_in_use_is_named(world: World) -> None:
             pages = web_app(world.health, world.metrics, WebConfig())
             async with served(pages, "127.0.0.1", port):
                 pass
+    with pytest.raises(CannotListen, match=r"on rings\.\.example, port \d+: .*label"):
+        async with served(pages, "rings..example", port):
+            pass
 
 
 def test_a_worker_whose_port_is_in_use_refuses_to_start(tmp_path: Path) -> None:
