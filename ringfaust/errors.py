@@ -148,3 +148,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     words = list(known)
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(words)
+
+
+def reason_of_system(error: OSError | UnicodeError) -> str:
+    """Return why an address cannot be used. A name such as `kafka..svc` is no `OSError`."""
+    return getattr(error, "strerror", None) or str(error)

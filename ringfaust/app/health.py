@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, reason_of_system
 from ringfaust.supervisor import SupervisedProcess
 
 _REQUEST_TIMEOUT_S = 5.0
@@ -89,9 +89,9 @@ async def serve_health(
     try:
         server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise CannotServe(
-            f"cannot serve the health at {host}, port {port}: {reason}; choose another"
+            f"cannot serve the health at {host}, port {port}: "
+            f"{reason_of_system(error)}; choose another"
         ) from None
     async with server:
         yield server.sockets[0].getsockname()[1]

@@ -17,7 +17,7 @@ from ringfaust.console.access import READ_TOKEN_VARIABLE, new_token, read_token
 from ringfaust.console.app import attach_console
 from ringfaust.console.backend import Backend
 from ringfaust.console.context import ConsoleOptions
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, reason_of_system
 
 _STOP_TIMEOUT_S = 2.0
 
@@ -94,9 +94,9 @@ async def _serve(backend: Backend, options: ConsoleOptions, port: int) -> None:
         try:
             await web.TCPSite(runner, options.bind, port).start()
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
             raise CannotServe(
-                f"--bind {options.bind} --port {port}: cannot listen there: {reason}"
+                f"--bind {options.bind} --port {port}: cannot listen there: "
+                f"{reason_of_system(error)}"
             ) from None
         host = f"[{options.bind}]" if ":" in options.bind else options.bind
         where = options.public_url or f"http://{host}:{port}"

@@ -78,27 +78,27 @@ def _indented(text: str) -> str:
     """
     json.loads(text)
     parts, left, depth, before = [], _INDENTED * len(text) + _INDENTED_MORE, 0, ""
-    for token in _TOKEN.findall(text):
-        depth -= token in "]}"
-        is_new_line = before == "," or (before in "[{") != (token in "]}")
+    for each in _LEXEME.findall(text):
+        depth -= each in "]}"
+        is_new_line = before == "," or (before in "[{") != (each in "]}")
         part = "\n" + "  " * depth if before and is_new_line else ""
-        part += _readable(token) if "\\" in token else ": " if token == ":" else token
-        depth += token in "[{"
+        part += _readable(each) if "\\" in each else ": " if each == ":" else each
+        depth += each in "[{"
         parts.append(part)
         left -= len(part)
         if left < 0:
             return text
-        before = token
+        before = each
     return "".join(parts)
 
 
-def _readable(token: str) -> str:
-    """A text of JSON without escapes that it does not need, unless it has half a character."""
-    shown = json.dumps(json.loads(token), ensure_ascii=False)
-    return token if any("\ud800" <= char <= "\udfff" for char in shown) else shown
+_LEXEME = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+')
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{},:]|[^][{},:"\s]+')
+def _readable(string: str) -> str:
+    """A string of JSON without escapes that it does not need, unless it has half a character."""
+    shown = json.dumps(json.loads(string), ensure_ascii=False)
+    return string if any("\ud800" <= char <= "\udfff" for char in shown) else shown
 
 
 def _hex_note(size_bytes: int) -> str:

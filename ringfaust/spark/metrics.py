@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_serve
 
 from ringfaust.config import WebConfig
 from ringfaust.config.hosts import REFUSAL, is_our_host
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, reason_of_system
 
 
 class MonitorCannotListen(RingfaustError):
@@ -27,9 +27,8 @@ def serve(registry: CollectorRegistry, web: WebConfig, port: int, remedy: str) -
     try:
         server, _ = start_http_server(port, web.bind, registry)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise MonitorCannotListen(
-            f"web: cannot listen on {web.bind}, port {port}: {reason}. {remedy}"
+            f"web: cannot listen on {web.bind}, port {port}: {reason_of_system(error)}. {remedy}"
         ) from None
     server.set_app(_for_our_hosts(make_wsgi_app(registry), web))
 

@@ -299,7 +299,8 @@ def test_topics_as_json_name_every_problem(severity, status, monkeypatch):
     rows = json.loads(planned.stdout)
     found = {each["topic"]: (each["state"], *each["differences"]) for each in rows}
     assert found == {absent.name: ("missing",), odd.name: ("different", "cleanup")}
-    table = run("topics", "plan").stdout
+    table = run("topics", "plan", "--bootstrap-servers", "[fe80::1]:9092").stdout
+    assert "[fe80::1]:9092" in table
     assert "0 as declared, 1 missing, 1 different" in table
     assert "different: cleanup" in table
     verified = run("topics", "verify", "--json")

@@ -62,7 +62,8 @@ ACTIONS = [
     ("/message/move", M | {"to": " parked "}, call.move(**M, to="parked")),
     ("/message/deliver-now", M, call.deliver_now(**M)),
     (  # a name may have blanks around it: without them, it is another one
-        "/message/remove", {"queue": "orders ", "message": " m\t"},
+        "/message/remove",
+        {"queue": "orders ", "message": " m\t"},
         call.remove(queue="orders ", message=" m\t"),
     ),
     ("/message/cancel", M, call.cancel_scheduled(**M)),

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from ringfaust.config import WebConfig
 from ringfaust.config.hosts import REFUSAL, is_our_host
-from ringfaust.errors import RingfaustError
+from ringfaust.errors import RingfaustError, reason_of_system
 from ringfaust.worker.observe.health import Health
 from ringfaust.worker.observe.metrics import CONTENT_TYPE, FAMILIES, WorkerMetrics
 
@@ -122,8 +122,7 @@ async def check_address(bind: str, port: int) -> None:
 
 
 def _cannot_listen(bind: str, port: int, error: OSError | UnicodeError) -> CannotListen:
-    reason = getattr(error, "strerror", None) or error
     return CannotListen(
-        f"web: cannot listen on {bind}, port {port}: {reason}. Choose another bind "
-        "or port in worker.yaml, or set enabled: false"
+        f"web: cannot listen on {bind}, port {port}: {reason_of_system(error)}. Choose another "
+        "bind or port in worker.yaml, or set enabled: false"
     )
