@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from bench.programs.producer import BODY
 from ringfaust.client import RingConsumer
 
@@ -99,4 +101,4 @@ async def _main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(json.loads(sys.argv[1])))
+    uvloop.run(_main(json.loads(sys.argv[1])))

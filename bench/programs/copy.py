@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 RECORDS = 4_000
@@ -45,4 +46,4 @@ async def _copy(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_copy(json.loads(sys.argv[1])))
+    uvloop.run(_copy(json.loads(sys.argv[1])))

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+import uvloop
 from aiokafka import AIOKafkaProducer
 
 from ringfaust.protocol import headers as h
@@ -73,4 +74,4 @@ async def _main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(json.loads(sys.argv[1])))
+    uvloop.run(_main(json.loads(sys.argv[1])))

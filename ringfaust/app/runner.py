@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from aiokafka.errors import KafkaConnectionError
 
+from ringfaust import event_loop
 from ringfaust.app.app import RingApp
 from ringfaust.app.health import ProcessesHealth, serve_health
 from ringfaust.app.loading import load_app
@@ -59,7 +60,7 @@ def run(
             sys.exit(status)
         return
     try:
-        asyncio.run(_run_here(app, health, is_supervised=is_supervised))
+        event_loop.run(_run_here(app, health, is_supervised=is_supervised))
     except KafkaConnectionError:
         servers = app.options.get("bootstrap_servers", "127.0.0.1:9092")
         raise NoBroker(

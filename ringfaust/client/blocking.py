@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ringfaust.client.errors import Closed, OtherProcess, StartedAlready
 from ringfaust.client.resource import AsyncResource
+from ringfaust.event_loop import new_event_loop
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -39,7 +40,7 @@ class EventLoopThread:
         if self._loop is not None:
             raise StartedAlready
         self._pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
         self._thread.start()
 

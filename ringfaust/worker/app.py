@@ -30,6 +30,7 @@ from ringfaust.config.topics import WrongTopics, declarations
 from ringfaust.core import levels
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.state import State
+from ringfaust.event_loop import new_event_loop
 from ringfaust.kafka.broker_time import clock_skew_ms
 from ringfaust.kafka.changelog_owner import changelog_ends
 from ringfaust.kafka.names import worker_group, worker_protocol
@@ -447,7 +448,8 @@ def _run_faust(app: BatchApp, log_config: dict[str, Any]) -> None:
     """Run Faust until it is stopped. Exits with its status."""
     gc.set_threshold(*_GC_THRESHOLDS)
     process = faust.Worker(
-        app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=log_config
-    )
+        app, quiet=True, loglevel="WARNING", redirect_stdouts=False, logging_config=log_config,
+        loop=new_event_loop(),
+    )  # fmt: skip
     process.spinner = None
     process.execute_from_commandline()

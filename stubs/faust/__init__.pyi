@@ -1,4 +1,5 @@
 import ssl
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,5 +47,6 @@ class Worker:
         loglevel: str | None = None,
         redirect_stdouts: bool | None = None,
         logging_config: Mapping[str, Any] | None = None,
+        loop: AbstractEventLoop | None = None,
     ) -> None: ...
     def execute_from_commandline(self) -> None: ...

@@ -68,7 +68,11 @@ from ringfaust.config.applied import newest_of
 from ringfaust.worker.app import _run_faust, create_app
 from ringfaust.worker.logs import logging_config
 worker, queues = load(Path(sys.argv[1]), data_dir=Path(sys.argv[2]), bootstrap_servers=sys.argv[3])
-_run_faust(create_app(worker, newest_of([], queues, "")), logging_config("info", "text"))
+app = create_app(worker, newest_of([], queues, ""))
+try:
+    _run_faust(app, logging_config("info", "text"))
+finally:
+    print("ran in", type(app.loop))
 """
 """A worker that does not ask first, as if the broker had gone just after it had answered."""
 
@@ -80,6 +84,7 @@ def test_a_broker_that_goes_while_a_worker_starts_gives_no_traceback(app: Applic
     )
     assert done.returncode == 1
     assert "Unable to bootstrap" in done.stderr
+    assert "ran in <class 'uvloop.Loop'>" in done.stdout  # ADR 61
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
+from ringfaust import event_loop
 from ringfaust.client import ClientError, Closed
 from ringfaust.client.blocking import EventLoopThread
 from ringfaust.client.connection import ConnectOptions
@@ -99,6 +101,18 @@ def test_a_loop_over_messages_ends_when_the_consumer_is_closed(where: ConnectOpt
             consumer.close()
     with pytest.raises(Closed):
         next(iter(RingConsumer("orders", **where)))
+
+
+def test_its_event_loop_is_the_fast_one() -> None:
+    async def kind() -> type[asyncio.AbstractEventLoop]:
+        return type(asyncio.get_running_loop())
+
+    thread = EventLoopThread()
+    thread.open()
+    try:
+        assert thread.run(kind()) is event_loop.run(kind()) is uvloop.Loop
+    finally:
+        thread.close()
 
 
 def test_what_is_interrupted_cleans_up_before_the_thread_ends() -> None:

@@ -24,7 +24,7 @@ LONGER = {
     "worker/app.py": 455,
     "worker/assignment.py": 411,
     "worker/faust/fetcher.py": 439,
-    "worker/faust/vendor.py": 468,
+    "worker/faust/vendor.py": 467,
     "worker/interfaces.py": 491,
     "worker/partition/task.py": 638,
 }

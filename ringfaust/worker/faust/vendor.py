@@ -13,6 +13,8 @@ Faust 0.15:
 - `AIOKafkaConsumerThread._ensure_consumer`, `_assignor`: the Kafka client, and its assignor.
 - `AIOKafkaConsumerThread.close`: overridden, because it closes the client from another thread.
 - `Consumer.RebalanceListener`: extended, because Faust stops everything for each rebalance.
+- mode's `ServiceThread._close_thread_loop_on_stop`: set, because mode takes a loop that it is given
+  for somebody else's.
 - mode's `ServiceThread._stopped_set`: overridden, because it fails in a thread that has ended.
 - `TableManager._update_channels`: a table manager without tables.
 - `App._new_transport`, `App._stop_consumer`, `App._consumer`: overridden, to use our transport and
@@ -51,7 +53,6 @@ from struct import Struct
 from typing import Any, cast
 
 import faust
-import google_crc32c
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
@@ -66,6 +67,8 @@ from faust.types import TP
 from faust.types.transports import TransportT
 from mode import ServiceT
 
+from ringfaust.event_loop import new_event_loop
+from ringfaust.kafka.packed_batch import is_intact
 from ringfaust.protocol import decoder
 from ringfaust.protocol.crowded_records import without_crowded
 from ringfaust.protocol.record_batches import BATCH_HEADER_BYTES
@@ -74,9 +77,6 @@ from ringfaust.worker.faust import decompression
 
 _LENGTH = Struct(">8xi")
 """Where a batch has its length, which counts what follows."""
-_CHECKSUM = Struct(">16xbI")
-"""Where a batch of the current format has its format and the checksum of what follows."""
-_FORMAT = 2
 _OF_MEMBERS = frozenset({12, 14})
 """Requests that the group answers without an error only to members that know what they have been
 assigned: heartbeat and sync. One that joins may have missed an assignment."""
@@ -125,7 +125,11 @@ class FaustConsumer(driver.Consumer):
 
 
 class FaustConsumerThread(driver.AIOKafkaConsumerThread):
-    """Faust's consumer thread, with a hook for the Kafka client."""
+    """Faust's consumer thread, with our event loop and a hook for the Kafka client."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, thread_loop=new_event_loop(), **kwargs)
+        self._close_thread_loop_on_stop = True
 
     def new_kafka_consumer(self, transport: driver.Transport, assignor: object) -> AIOKafkaConsumer:
         """Create the Kafka client, not started. Called in the thread, once."""
@@ -334,7 +338,10 @@ class DecodedRecords(PartitionRecords):  # type: ignore[misc]
             next_batch = records.next_batch()
             self.batch_end = next_batch.next_offset
             start, end = end, end + _LENGTH.unpack_from(records.raw, end)[0] + _LENGTH.size
-            if self._check_crcs and not _is_intact(next_batch, records.raw[start:end]):
+            is_new = isinstance(next_batch, DefaultRecordBatch)
+            if self._check_crcs and not (
+                is_intact(records.raw[start:end]) if is_new else next_batch.validate_crc()
+            ):
                 raise CorruptRecordException(f"Invalid CRC - {tp}")
             if self._is_aborted(next_batch) or next_batch.is_control_batch:  # which may end it
                 self.next_fetch_offset = next_batch.next_offset
@@ -439,14 +446,6 @@ def _uncrowded(batch: Any, raw: bytes) -> Any:
     records = raw[BATCH_HEADER_BYTES:]
     left = without_crowded(records)
     return batch if left is records else DefaultRecordBatch(raw[:BATCH_HEADER_BYTES] + left)
-
-
-def _is_intact(batch: Any, raw: bytes) -> bool:
-    """Whether the checksum is right. The Kafka client does not use the CPU's instruction for it."""
-    magic, found = _CHECKSUM.unpack_from(raw)
-    if magic != _FORMAT:
-        return cast(bool, batch.validate_crc())
-    return bool(google_crc32c.value(raw[_CHECKSUM.size :]) == found)
 
 
 EXPANDERS = {

@@ -20,6 +20,7 @@ from unittest.mock import Mock
 
 import faust
 import pytest
+import uvloop
 from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
@@ -177,6 +178,16 @@ def test_the_kafka_client_is_missing_before_the_thread_starts() -> None:
     app = BatchApp("pinned", broker="kafka://localhost:1")
     with pytest.raises(faust.exceptions.ConsumerNotStarted):
         _ = app.reader._membership.kafka_consumer
+
+
+def test_the_thread_runs_our_event_loop_and_closes_it() -> None:
+    """If not: it runs a slower one, or nobody closes it."""
+    assert "self.thread_loop = thread_loop or" in source(ServiceThread.__init__)
+    assert "if self._close_thread_loop_on_stop:" in source(ServiceThread._start_thread)
+    thread = BatchApp("pinned", broker="kafka://localhost:1").reader._membership
+    assert isinstance(thread.thread_loop, uvloop.Loop)
+    assert thread._close_thread_loop_on_stop
+    thread.thread_loop.close()
 
 
 def test_a_thread_that_has_ended_can_be_stopped() -> None:
