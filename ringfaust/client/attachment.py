@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError
@@ -21,6 +21,9 @@ from ringfaust.protocol.records import InRecord, Role
 
 log = logging.getLogger(__name__)
 
+Dispatched = tuple[InRecord, Mapping[str, bytes]]
+"""A dispatched record, and its headers by name."""
+
 _RECORDS_AT_ONCE = 500
 """How many records are taken from the reader at once, between two turns of the event loop."""
 HEARTBEATS_PER_TIMEOUT = 3
@@ -31,6 +34,15 @@ SHORTEST_INTERVAL_S = 0.1
 """Heartbeats are never sent more often: a timeout of a few ms would flood the control topic."""
 _FOLLOW_S = 1.0
 """How long to look for the partition of a queue at least, between two heartbeats."""
+
+
+class DispatchSnapshot(NamedTuple):
+    """What was dispatched to a consumer up to some moment, to be forgotten later."""
+
+    held: list[int]
+    """Numbers of the deliveries that it held."""
+    end: int
+    """The end offset of the dispatched topic."""
 
 
 class SeenDeliveries:
@@ -152,26 +164,10 @@ class Attachment:
         """Whether nothing has ended the heartbeats."""
         return self._failure is None
 
-    @property
-    def has_next(self) -> bool:
-        """Whether a record is here already, so that `next` need not wait."""
-        return bool(self._fetched)
-
-    async def next(self) -> tuple[InRecord, Mapping[str, bytes]]:
-        """Return the next record dispatched to this consumer, and its headers by name.
-
-        A record that repeats a delivery is dropped (R118).
-
-        Raises:
-            Closed: it is not started or already closed.
-            Exception: the error that ended the heartbeats.
-        """
-        while True:
-            reader = self._reading()
-            if not self._fetched:
-                with suppress(ConsumerStoppedError):  # closed, failed or moved to another partition
-                    await self._fetch(reader)
-                continue  # another task may have taken what was fetched
+    def take(self) -> Dispatched | None:
+        """Return what `next` returns if it is here already; None: it is not."""
+        self._reading()
+        while self._fetched:
             record = self._fetched.popleft()
             headers = dict(record.headers)
             if (
@@ -182,6 +178,21 @@ class Attachment:
             ):
                 self._is_location_certain = True
                 return record, headers
+        return None
+
+    async def next(self) -> Dispatched:
+        """Return the next record dispatched to this consumer, and its headers by name.
+
+        A record that repeats a delivery is dropped (R118).
+
+        Raises:
+            Closed: it is not started or already closed.
+            Exception: the error that ended the heartbeats.
+        """
+        while (found := self.take()) is None:  # another task may take what was fetched
+            with suppress(ConsumerStoppedError):  # closed, failed or moved to another partition
+                await self._fetch(self._reading())
+        return found
 
     async def _fetch(self, reader: AIOKafkaConsumer) -> None:
         """Wait for a record, and take all that have arrived with it: that costs little more."""

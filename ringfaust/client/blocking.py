@@ -5,25 +5,87 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextvars import Context
 from functools import wraps
-from threading import Thread
+from selectors import DefaultSelector, SelectorKey
+from threading import Condition, Thread, get_ident
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple
 
-from ringfaust.client.errors import Closed, OtherProcess, StartedAlready
+from ringfaust.client.errors import ClientError, Closed, OtherProcess, StartedAlready
 from ringfaust.client.resource import AsyncResource
-from ringfaust.event_loop import new_event_loop
 
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class _Turns(DefaultSelector):
+    """Gives another thread its turn while the loop waits."""
+
+    def __init__(self, turn: Condition) -> None:
+        super().__init__()
+        self._turn = turn
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        self._turn.release()
+        try:
+            return super().select(timeout)
+        finally:
+            self._turn.acquire()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop that another thread can use, too, while it has its turn (ADR 62)."""
+
+    def __init__(self) -> None:
+        self.turn = Condition()
+        """Who has acquired it may use what belongs to the loop. It is notified when a task ends."""
+        self.has_ended = False
+        self._ident = 0
+        super().__init__(_Turns(self.turn))
+
+    def serve(self) -> None:
+        """Run in this thread until stopped."""
+        self._ident = get_ident()
+        with self.turn:
+            self.run_forever()
+            self.has_ended = True
+            self.turn.notify_all()
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Also wake the loop if another thread calls this."""
+        if get_ident() == self._ident:
+            return super().call_soon(callback, *args, context=context)
+        return self.call_soon_threadsafe(callback, *args, context=context)
+
+    def finish(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine while another thread waits for it. Ctrl-C cancels it."""
+        with self.turn:
+            task = self.create_task(coroutine)
+            try:
+                task.add_done_callback(lambda _: self.turn.notify_all())
+                self.turn.wait_for(task.done)
+            except BaseException:
+                task.cancel()
+                raise
+            return task.result()
+
+    def end(self) -> None:
+        """Stop, and wait for it. A thread that has its turn gives it up meanwhile."""
+        with self.turn:
+            self.call_soon(self.stop)
+            self.turn.wait_for(lambda: self.has_ended)
 
 
 class EventLoopThread:
     """An event loop that runs in its own thread from `open` to `close`."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: _Loop | None = None
         self._pid = 0
 
     @property
@@ -40,38 +102,48 @@ class EventLoopThread:
         if self._loop is not None:
             raise StartedAlready
         self._pid = os.getpid()
-        self._loop = new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="ringfaust", daemon=True)
+        self._loop = _Loop()
+        self._thread = Thread(target=self._loop.serve, name="ringfaust", daemon=True)
         self._thread.start()
 
-    def run(self, task: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. Ctrl-C cancels it.
 
         Raises:
             Closed: the loop does not run.
             OtherProcess: it runs in the process from which this one was forked.
         """
+        try:
+            loop = self._opened()
+        except ClientError:
+            coroutine.close()
+            raise
+        return loop.finish(coroutine)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of the client that waits for nothing. It takes much less than `run`.
+
+        Raises:
+            Closed, OtherProcess: see `run`.
+        """
+        with self._opened().turn:
+            return function(*args, **kwargs)
+
+    def _opened(self) -> _Loop:
         if self._loop is None:
-            task.close()
             raise Closed("not started or already closed")
         if not self.is_open:
-            task.close()
             raise OtherProcess(self._pid)
-        future = asyncio.run_coroutine_threadsafe(task, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._loop
 
     def close(self) -> None:
         """End what still runs in the loop, then the loop and its thread."""
         loop, self._loop = self._loop, None
         if loop is not None:
             try:
-                asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
+                loop.finish(_end_tasks())
             finally:
-                loop.call_soon_threadsafe(loop.stop)
+                loop.end()
                 self._thread.join()
                 loop.close()
 

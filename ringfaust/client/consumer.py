@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from aiokafka.errors import KafkaError
 
-from ringfaust.client.attachment import Attachment
+from ringfaust.client.attachment import Attachment, DispatchSnapshot
 from ringfaust.client.brokers import CLOSE_TIMEOUT_S
 from ringfaust.client.connection import Connection, encode, new_name, refuse_unknown
 from ringfaust.client.errors import (
@@ -26,7 +26,8 @@ from ringfaust.client.locate import locate
 from ringfaust.client.message import Message
 from ringfaust.client.options import AckMode, ConsumerOptions, attach_command, subscription_queue
 from ringfaust.client.resource import AsyncResource
-from ringfaust.client.settling import QueuedAck, SettleQueue
+from ringfaust.client.settling import QUEUED_ACKS, QueuedAck, SettleQueue
+from ringfaust.protocol.records import InRecord
 from ringfaust.spans import open_spans
 
 if TYPE_CHECKING:
@@ -36,15 +37,6 @@ log = logging.getLogger(__name__)
 
 DUPS_OK_BATCH = 10
 """How many acks in mode `dups_ok` are written together (R16)."""
-
-
-class DispatchSnapshot(NamedTuple):
-    """What was dispatched to a consumer up to some moment, to be forgotten later."""
-
-    held: list[int]
-    """Numbers of the deliveries that it held."""
-    end: int
-    """The end offset of the dispatched topic."""
 
 
 class RingConsumer(AsyncResource):
@@ -205,19 +197,31 @@ class RingConsumer(AsyncResource):
         """
         if self._last is not None and self._last.delivery in self._held:
             await self._last.ack()
-        self._last = None
-        if not self._attachment.has_next:
-            if self._options.get("credit_bytes"):  # they may be all that it may hold
-                self._queue_dups_ok_acks()
-            self._settles.write_now()
+        if (message := self.take()) is not None:
+            return message
+        if self._options.get("credit_bytes"):  # they may be all that it may hold
+            self._queue_dups_ok_acks()
+        self._settles.write_now()
         if timeout_ms is None:
-            record, headers = await self._attachment.next()
-        else:
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    record, headers = await self._attachment.next()
-            except TimeoutError:
+            return self._received(*await self._attachment.next())
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                found = await self._attachment.next()
+        except TimeoutError:
+            return None
+        return self._received(*found)
+
+    def take(self) -> Message | None:
+        """Return what `receive` returns if it would not have to wait, and None otherwise."""
+        if self._last is not None and self._last.delivery in self._held:
+            if self._session is not None or len(self._settles) + DUPS_OK_BATCH >= QUEUED_ACKS:
                 return None
+            self.ack(self._last)
+        self._last = None
+        found = self._attachment.take()
+        return None if found is None else self._received(*found)
+
+    def _received(self, record: InRecord, headers: Mapping[str, bytes]) -> Message:
         message = Message(record, headers, self)
         if self.ack_mode != "none":
             self._held[message.delivery] = message
@@ -290,7 +294,7 @@ class RingConsumer(AsyncResource):
         self._queue_dups_ok_acks()
         return await self._settles.flush()
 
-    def ack(self, message: Message) -> Awaitable[None] | None:
+    def ack(self, message: Message) -> Coroutine[Any, Any, None] | None:
         """Queue the ack of a message. Programs call `Message.ack` instead.
 
         Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ringfaust.client.owner import OWNER
@@ -143,7 +143,7 @@ class Settler(Protocol):
     ) -> None:
         """Settle the message; see `RingConsumer.settle`."""
 
-    def ack(self, message: Message) -> Awaitable[None] | None:
+    def ack(self, message: Message) -> Coroutine[Any, Any, None] | None:
         """Queue the ack of the message; see `RingConsumer.ack`."""
 
     def hold(self, message: Message) -> None:

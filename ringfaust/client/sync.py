@@ -18,6 +18,7 @@ from ringfaust.client.errors import Closed
 from ringfaust.client.message import Message as AsyncMessage
 from ringfaust.client.message import Received
 from ringfaust.client.options import AttachOptions, ConsumerOptions
+from ringfaust.client.owner import OWNER
 from ringfaust.client.producer import ProducerOptions
 from ringfaust.client.producer import RingProducer as AsyncProducer
 from ringfaust.client.session import Session as AsyncSession
@@ -44,7 +45,13 @@ class Message(Received):
         """The value as the consumer's `deserializer` reads it; None if there is no value."""
         return self._inner.body
 
-    ack = blocking(AsyncMessage.ack)
+    def ack(self, *, confirm: bool = False, xid: str = "", owner: str = OWNER) -> None:
+        """Ack the message; see `ringfaust.client.Message.ack`."""
+        if confirm or xid:
+            self._loop.run(self._inner.ack(confirm=confirm, xid=xid, owner=owner))
+        elif (waits := self._loop.call(self._inner.settler.ack, self._inner)) is not None:
+            self._loop.run(waits)
+
     release = blocking(AsyncMessage.release)
     reject = blocking(AsyncMessage.reject)
 
@@ -85,10 +92,10 @@ class RingConsumer(SyncResource):
         Returns:
             The message; None if there was none in time.
         """
-        found = self._loop.run(self._inner.receive(timeout_ms))
+        found = self._loop.call(self._inner.take)
         if found is None:
-            return None
-        return Message(found, self._loop)
+            found = self._loop.run(self._inner.receive(timeout_ms))
+        return None if found is None else Message(found, self._loop)
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until the consumer is closed; waits for each without a limit."""

@@ -19,13 +19,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
+from ringfaust import event_loop
 from ringfaust.app import RingApp
 from ringfaust.app.health import CannotServe, Health, SubscriberHealth, serve_health
 from ringfaust.app.loading import CannotLoad, load_app
 from ringfaust.app.runner import log_to_stderr
 
 DEADLINE_S = 60
+
+
+def test_programs_of_ours_run_in_uvloop() -> None:
+    """ADR 61."""
+
+    async def kind() -> type[asyncio.AbstractEventLoop]:
+        return type(asyncio.get_running_loop())
+
+    assert event_loop.run(kind()) is uvloop.Loop
+
+
 SHOP = """
 import asyncio, os, pathlib, time
 from ringfaust.app import Context, RingApp

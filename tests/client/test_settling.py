@@ -63,7 +63,9 @@ class Attached:
     """Stands for an attachment that lives."""
 
     partition = 0
-    has_next = False
+
+    def take(self) -> None:
+        """There is no message."""
 
     async def next(self) -> None:
         """There is no message."""

@@ -98,9 +98,7 @@ async def test_receive_process_and_settle_are_in_the_senders_trace(exported: Exp
     record = new_record("dispatched", 1, b"body", tuple(named.items()))
 
     class Attachment:
-        has_next = True
-
-        async def next(self) -> tuple[FetchedRecord, dict[str, bytes]]:
+        def take(self) -> tuple[FetchedRecord, dict[str, bytes]]:
             return record, named
 
         def check(self) -> None:

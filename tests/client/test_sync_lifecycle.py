@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+from unittest.mock import patch
 
 import pytest
-import uvloop
 
-from ringfaust import event_loop
 from ringfaust.client import ClientError, Closed
 from ringfaust.client.blocking import EventLoopThread
 from ringfaust.client.connection import ConnectOptions
+from ringfaust.client.options import AckMode
 from ringfaust.client.sync import RingConsumer, RingProducer, Session
 from ringfaust.testing import MemoryBroker
 
@@ -103,16 +106,91 @@ def test_a_loop_over_messages_ends_when_the_consumer_is_closed(where: ConnectOpt
         next(iter(RingConsumer("orders", **where)))
 
 
-def test_its_event_loop_is_the_fast_one() -> None:
-    async def kind() -> type[asyncio.AbstractEventLoop]:
-        return type(asyncio.get_running_loop())
-
+@pytest.fixture
+def loop_thread() -> Iterator[EventLoopThread]:
     thread = EventLoopThread()
     thread.open()
-    try:
-        assert thread.run(kind()) is event_loop.run(kind()) is uvloop.Loop
-    finally:
+    yield thread
+    thread.close()
+
+
+async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.create_task(work)
+
+
+def test_the_loop_does_nothing_during_a_call(loop_thread: EventLoopThread) -> None:
+    works = False
+
+    async def work() -> None:
+        nonlocal works
+        while True:
+            works = True
+            time.sleep(0.001)  # it gives up the GIL
+            works = False
+            await asyncio.sleep(0)
+
+    task = loop_thread.run(begin(work()))
+    for _ in range(50):
+        assert not loop_thread.call(lambda: works)
+        time.sleep(0.0005)
+    loop_thread.call(task.cancel)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_a_call_sets_going_goes_on_at_once(
+    loop_thread: EventLoopThread, *, debug: bool
+) -> None:
+    asked, done = asyncio.Event(), threading.Event()
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_debug(debug)
+        await asked.wait()
+        done.set()
+
+    loop_thread.run(begin(work()))
+    loop_thread.call(asked.set)
+    assert done.wait(30)
+
+
+def test_a_signal_handler_may_interrupt_a_call_and_end_the_client() -> None:
+    """It runs in the thread that has its turn, so it must let the loop have one."""
+    thread = EventLoopThread()
+    thread.open()
+
+    async def answer() -> int:
+        await asyncio.sleep(0.001)
+        return 5
+
+    def interrupted() -> int:
+        found = thread.run(answer())
         thread.close()
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(thread.call, interrupted).result(30) == 5
+    with pytest.raises(Closed):
+        thread.call(len, "")
+
+
+@pytest.mark.parametrize("ack_mode", ["individual", "auto", "dups_ok", "client"])
+def test_what_is_here_already_is_received_and_acked_without_a_coroutine(
+    memory: MemoryBroker, where: ConnectOptions, ack_mode: AckMode
+) -> None:
+    """One for each took eight times the CPU time."""
+    with RingProducer(**where) as producer, producer.transaction():
+        for _ in range(200):
+            producer.send("orders", "a")
+    with RingConsumer("orders", credit=300, ack_mode=ack_mode, **where) as consumer:
+        with patch.object(
+            EventLoopThread, "run", autospec=True, side_effect=EventLoopThread.run
+        ) as ran:
+            for _, message in zip(range(200), consumer, strict=False):
+                if ack_mode in ("individual", "client"):
+                    message.ack()
+            assert consumer.receive(timeout_ms=0) is None
+        assert ran.call_count < 50
+        consumer.flush()
+    assert memory.counts("orders").acked == 200
 
 
 def test_what_is_interrupted_cleans_up_before_the_thread_ends() -> None:
