@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextvars import Context
 from functools import wraps
 from selectors import DefaultSelector, SelectorKey
-from threading import Condition, Thread, get_ident
+from threading import Condition, RLock, Thread
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ringfaust.client.errors import ClientError, Closed, OtherProcess, StartedAlready
 from ringfaust.client.resource import AsyncResource
@@ -18,13 +17,12 @@ from ringfaust.client.resource import AsyncResource
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class _Turns(DefaultSelector):
     """Gives another thread its turn while the loop waits."""
 
-    def __init__(self, turn: Condition) -> None:
+    def __init__(self, turn: RLock) -> None:
         super().__init__()
         self._turn = turn
 
@@ -40,45 +38,63 @@ class _Loop(asyncio.SelectorEventLoop):
     """An event loop that another thread can use, too, while it has its turn (ADR 62)."""
 
     def __init__(self) -> None:
-        self.turn = Condition()
-        """Who has acquired it may use what belongs to the loop. It is notified when a task ends."""
+        self.turn = RLock()
+        """Who has acquired it may use what belongs to the loop."""
+        self._progress = Condition(self.turn)
+        """Something that a thread waits for has ended."""
         self.has_ended = False
-        self._ident = 0
         super().__init__(_Turns(self.turn))
 
     def serve(self) -> None:
         """Run in this thread until stopped."""
-        self._ident = get_ident()
         with self.turn:
             self.run_forever()
             self.has_ended = True
-            self.turn.notify_all()
-
-    def call_soon(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        """Also wake the loop if another thread calls this."""
-        if get_ident() == self._ident:
-            return super().call_soon(callback, *args, context=context)
-        return self.call_soon_threadsafe(callback, *args, context=context)
+            self._progress.notify_all()
 
     def finish(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine while another thread waits for it. Ctrl-C cancels it."""
+        """Run a coroutine while another thread waits for it. Ctrl-C cancels it.
+
+        Raises:
+            Closed: the loop has ended.
+        """
+        task: asyncio.Task[T] | None = None
+        is_wanted = True
+
+        def begin() -> None:
+            nonlocal task
+            if is_wanted:
+                task = self.create_task(coroutine)
+                task.add_done_callback(lambda _: self._progress.notify_all())
+
+        def is_over() -> bool:
+            return self.has_ended or task is not None and task.done()
+
         with self.turn:
-            task = self.create_task(coroutine)
             try:
-                task.add_done_callback(lambda _: self.turn.notify_all())
-                self.turn.wait_for(task.done)
-            except BaseException:
-                task.cancel()
-                raise
+                self.check()
+                self.call_soon_threadsafe(begin)
+                self._progress.wait_for(is_over)
+            finally:
+                is_wanted = False
+                if task is None:
+                    coroutine.close()
+                elif not task.done() and not self.has_ended:
+                    self.call_soon_threadsafe(task.cancel)
+            if task is None or not task.done() or task.cancelled():
+                raise Closed("closed meanwhile")
             return task.result()
 
     def end(self) -> None:
         """Stop, and wait for it. A thread that has its turn gives it up meanwhile."""
         with self.turn:
-            self.call_soon(self.stop)
-            self.turn.wait_for(lambda: self.has_ended)
+            self.call_soon_threadsafe(self.stop)
+            self._progress.wait_for(lambda: self.has_ended)
+
+    def check(self) -> None:
+        """Refuse if it has ended: a signal handler may close the client at any time."""
+        if self.has_ended:
+            raise Closed("already closed")
 
 
 class EventLoopThread:
@@ -123,18 +139,27 @@ class EventLoopThread:
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the client that waits for nothing. It takes much less than `run`.
 
+        It may not schedule anything but by `call_soon_threadsafe`: a signal can interrupt it.
+
         Raises:
             Closed, OtherProcess: see `run`.
         """
-        with self._opened().turn:
-            return function(*args, **kwargs)
+        loop = self._opened()
+        with loop.turn:
+            loop.check()
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError:
+                loop.check()  # a signal handler has closed it meanwhile
+                raise
 
     def _opened(self) -> _Loop:
-        if self._loop is None:
+        loop = self._loop  # a signal handler may close it at any time
+        if loop is None:
             raise Closed("not started or already closed")
-        if not self.is_open:
+        if self._pid != os.getpid():
             raise OtherProcess(self._pid)
-        return self._loop
+        return loop
 
     def close(self) -> None:
         """End what still runs in the loop, then the loop and its thread."""

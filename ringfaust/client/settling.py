@@ -63,6 +63,8 @@ class SettleQueue:
         self._items: deque[QueuedAck | _Awaited] = deque()
         self._wake = asyncio.Event()
         self._now = asyncio.Event()
+        self._asked = 0
+        """1: an ack has asked to be written, 2: at once. So each need not ask."""
         self._drained = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._unanswered: set[asyncio.Future[dict[str, Any]]] = set()
@@ -76,6 +78,7 @@ class SettleQueue:
     def start(self) -> None:
         """Start to write."""
         self._failure = None
+        self._loop = asyncio.get_running_loop()
         self._writing = asyncio.create_task(self._write_all())
 
     async def close(self) -> None:
@@ -102,10 +105,16 @@ class SettleQueue:
             items[-1] = ack
         else:
             items.append(ack)
-        self._wake.set()
-        if covers or len(items) >= self._half_window:
-            self._now.set()
+        asks = 2 if covers or len(items) >= self._half_window else 1
+        if asks > self._asked:  # it may be another thread, and a signal may interrupt this
+            self._loop.call_soon_threadsafe(self._begin, asks == 2)
+            self._asked = asks
         return len(items) < QUEUED_ACKS
+
+    def _begin(self, is_urgent: bool) -> None:
+        self._wake.set()
+        if is_urgent:
+            self._now.set()
 
     def write_now(self) -> None:
         """Write what is queued at once: nothing will be acked meanwhile."""
@@ -180,6 +189,7 @@ class SettleQueue:
                     self._drained.set()
                 self._wake.clear()
                 self._now.clear()
+                self._asked = 0
         except Exception as error:
             log.warning("%s: %d settles are not written: %r", self._who, len(self._items), error)
             self._fail(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -136,20 +137,19 @@ def test_the_loop_does_nothing_during_a_call(loop_thread: EventLoopThread) -> No
     loop_thread.call(task.cancel)
 
 
-@pytest.mark.parametrize("debug", [False, True])
-def test_what_a_call_sets_going_goes_on_at_once(
-    loop_thread: EventLoopThread, *, debug: bool
-) -> None:
-    asked, done = asyncio.Event(), threading.Event()
+def test_ctrl_c_cancels_what_runs(loop_thread: EventLoopThread) -> None:
+    is_cancelled = threading.Event()
 
     async def work() -> None:
-        asyncio.get_running_loop().set_debug(debug)
-        await asked.wait()
-        done.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cancelled.set()
 
-    loop_thread.run(begin(work()))
-    loop_thread.call(asked.set)
-    assert done.wait(30)
+    with pytest.raises(KeyboardInterrupt):
+        loop_thread.run(work())
+    assert is_cancelled.wait(30)
 
 
 def test_a_signal_handler_may_interrupt_a_call_and_end_the_client() -> None:
