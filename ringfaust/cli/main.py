@@ -95,7 +95,11 @@ def init(
         str | None, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers.")
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="A topic that feeds queues. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="A topic that feeds queues. Repeatable. Default with --yes: all that the brokers"
+            " have, or else a new one, orders."
+        ),
     ] = None,
     per_key: Annotated[
         bool | None,
@@ -111,7 +115,7 @@ def init(
         bool, typer.Option("--yes", "-y", help="Ask nothing: use defaults, and create the topics.")
     ] = False,
 ) -> None:
-    """Write a first configuration: asks five questions, checks the files, creates the topics.
+    """Write a first configuration: asks five questions, checks the files, offers to create topics.
 
     Answers given as options are not asked. Exit status 1 as for `topics create`.
 
@@ -341,7 +345,7 @@ def run(
         str, typer.Option(metavar="ADDRESS", help="Address to serve it on.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run an app of handlers until Ctrl-C or SIGTERM. A second one does not wait for them.
+    """Run an app of handlers until Ctrl-C or SIGTERM. A second signal does not wait for handlers.
 
     Example: ringfaust run shop:app --processes 4
     """
