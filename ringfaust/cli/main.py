@@ -95,11 +95,7 @@ def init(
         str | None, typer.Option(metavar="HOST:PORT,…", help="Kafka brokers.")
     ] = None,
     topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A topic that feeds queues. Repeatable. Default with --yes: all that the brokers"
-            " have, or else a new one, orders."
-        ),
+        list[str] | None, typer.Option(help="A topic that feeds queues. Repeatable.")
     ] = None,
     per_key: Annotated[
         bool | None,
@@ -117,7 +113,7 @@ def init(
 ) -> None:
     """Write a first configuration: asks five questions, checks the files, offers to create topics.
 
-    Answers given as options are not asked. Exit status 1 as for `topics create`.
+    Does not ask what options say; --yes takes all topics. Exit status 1 as for `topics create`.
 
     Example: ringfaust init config --topic orders --ring-size 500 --yes
     """
