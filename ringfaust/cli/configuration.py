@@ -61,7 +61,7 @@ class ShownSetting:
     name: str
     """Path of the setting, such as `web.port`."""
     source: str
-    """`default`, a file and its line, a variable, or `command line`."""
+    """`default`, a file and its line, a variable, `command line`, or `context`."""
     value: bool | int | str | None
     """The user and password in a URL are replaced by `***`."""
 
@@ -179,7 +179,13 @@ def config_show(
     found = origins(
         place.folder, bootstrap_servers=place.bootstrap_servers, application=place.application
     )
-    shown = [ShownSetting(each.name, each.source, _shown(each.value)) for each in found]
+    given = "context" if bootstrap_servers is None else "command line"
+    shown = [
+        ShownSetting(
+            each.name, given if each.source == "command line" else each.source, _shown(each.value)
+        )
+        for each in found
+    ]
     _warn_of_variables()
     if as_json:
         print_json(shown)

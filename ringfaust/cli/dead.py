@@ -185,8 +185,7 @@ def redrive_dead(*, target: Target, filters: Filters, how: Redrive) -> None:
     """Send dead messages again, by default to the queue that each was in.
 
     A message that was sent before is left out, also after a redrive that was killed. If several
-    records have the same id, the last one is sent. Exit status 1 if a message named by --id
-    cannot be sent.
+    records have the same id, the last one is sent. Exit status 1 if a message cannot be sent.
 
     Example: ringfaust dead redrive --queue orders --reason rejected --yes
     """

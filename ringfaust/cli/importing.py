@@ -122,6 +122,7 @@ def artemis(
 
     Prints a line for each setting: taken over, changed, or no equivalent. Messages keep their
     order, priority, id, properties and times. If it is killed, run it again: it writes the rest.
+    Exit status 1 if a message was left out because it is too large.
 
     Example: ringfaust import artemis broker.xml --to config.new
     """

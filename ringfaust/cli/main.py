@@ -111,9 +111,9 @@ def init(
         bool, typer.Option("--yes", "-y", help="Ask nothing: use defaults, and create the topics.")
     ] = False,
 ) -> None:
-    """Write a first configuration: asks five questions, checks the files, creates the topics.
+    """Write a first configuration: asks five questions, checks the files, offers to create topics.
 
-    Answers given as options are not asked. Exit status 1 as for `topics create`.
+    Does not ask what options say; --yes takes all topics. Exit status 1 as for `topics create`.
 
     Example: ringfaust init config --topic orders --ring-size 500 --yes
     """
@@ -341,7 +341,7 @@ def run(
         str, typer.Option(metavar="ADDRESS", help="Address to serve it on.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run an app of handlers until Ctrl-C or SIGTERM. A second one does not wait for them.
+    """Run an app of handlers until Ctrl-C or SIGTERM. A second signal does not wait for handlers.
 
     Example: ringfaust run shop:app --processes 4
     """

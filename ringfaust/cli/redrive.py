@@ -66,7 +66,7 @@ def run(worker: WorkerConfig, queues: QueuesConfig, request: RedriveRequest, how
     """Redrive the messages, or show which would be redriven.
 
     Returns:
-        0, or 1 if a message that was named cannot be redriven.
+        0, or 1 if a message cannot be redriven.
 
     Raises:
         CannotRedrive: the request is impossible.

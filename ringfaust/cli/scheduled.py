@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 scheduled = group("Look at scheduled messages.")
 _PAGE = 1_000
-"""The most messages that a page of an answer has."""
+"""Messages of a page."""
 
 
 @scheduled.command("ls")

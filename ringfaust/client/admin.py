@@ -210,7 +210,7 @@ class Admin(Connected):
             message: only those with this id.
             selector: only those that match (R15).
             after: `after` of the page before; empty: the first page.
-            limit: the most messages of the page, up to 1,000.
+            limit: the most messages of the page, up to 10,000.
             body_bytes: how much of each body to fetch, up to 100,000.
             partition: one of its `homes`; by default where it has received most messages.
         """

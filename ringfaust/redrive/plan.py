@@ -252,7 +252,7 @@ def _route(dead: DeadMessage, context: RedriveContext, request: RedriveRequest) 
                 _partition(route, dead, context, request),
             )
             return RedriveMessage(dead, record)
-    text = f"no route of queues.yaml leads message {dead.id!r} to queue {to!r}"
+    text = f"no route leads message {dead.id!r} to queue {to!r}"
     known = suggestion(to, [route.queue for route in context.routes])
     raise CannotRedrive("--to", f"{text}: {known}")
 

@@ -175,6 +175,18 @@ def test_an_option_names_another_application_than_the_context(shop: Path) -> Non
     assert find_place(shop / "other") == (shop / "other", None, None, True)
 
 
+def test_a_setting_of_a_context_is_not_said_to_be_of_the_command_line(home: Path) -> None:
+    run("context add test --bootstrap-servers test:9092 --application shop")
+    run("context use test")
+    for command, source in (
+        ("config show --json", "context"),
+        ("config show --json --bootstrap-servers test:9092", "command line"),
+    ):
+        found = {each["name"]: each for each in json.loads(run(command))}
+        assert found["bootstrap_servers"]["source"] == source
+    assert found["application"]["source"] != "context"
+
+
 def test_a_worker_uses_the_context(shop: Path) -> None:
     run("context add shop --config shop")
     run("context use shop")

@@ -101,6 +101,19 @@ def test_the_document_is_valid_openapi() -> None:
     assert pause["required"] == ["queue"]
 
 
+def test_a_parameter_may_be_as_large_as_its_description_says() -> None:
+    described = [
+        (each["description"], each["schema"])
+        for methods in openapi()["paths"].values()
+        for method in methods.values()
+        for each in method.get("parameters", ())
+        if "up to" in each.get("description", "")
+    ]
+    assert described
+    for text, schema in described:
+        assert f"up to {schema['maximum']:,}" in text
+
+
 async def test_the_document_is_served(console: Console) -> None:
     assert await (await get(console, "/openapi.json")).json() == json.loads(json.dumps(openapi()))
 

@@ -9,6 +9,7 @@ import pytest
 
 from ringfaust.config import WorkerConfig
 from ringfaust.core.settings import QueueSpec
+from tests.chaos.disasters import DISASTERS
 from tests.docs.pages import ROOT
 
 KIB, MIB, MB, S = 1 << 10, 1 << 20, 1_000_000, 1_000
@@ -60,7 +61,24 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("console", "| chart | # points", "console POINTS", 1),
     ("console", "and the # queues that", "_WATCHED", 1),
     ("console", "| pages kept current | #", "MOST_LISTENERS", 1),
+    ("console", "have not answered for # seconds, or", "BROKERS_SILENT_MS", S),
+    ("console", "has said nothing for #, a banner", "WORKER_SILENT_MS", S),
+    ("console", "login at the provider | # minutes", "_LOGIN_S", 60),
+    ("console", "asked for again after # minutes", "METADATA_S", 60),
     ("faq", "`failover_after_ms` (# s by default)", "worker.yaml failover_after_ms", S),
+    ("handlers", "at first after # s,", "RESTART_MIN_S", 1),
+    ("handlers", "up to # s. One that", "RESTART_MAX_S", 1),
+    ("handlers", "has not stopped # s after `grace_s`", "DISCONNECT_S", 1),
+    ("handlers", "RingApp(grace_s=#)", "app GRACE_S", 1),
+    ("how-to/kafka-is-down", "at intervals of up to # s;", "RETRY_MAX_S", 1),
+    ("how-to/scale-out", "at first after # s,", "RESTART_MIN_S", 1),
+    ("how-to/scale-out", "up to # s. If one", "RESTART_MAX_S", 1),
+    ("how-to/scale-out", "has not stopped after # s is", "STOP_S", 1),
+    ("http-api", "| a body | # bytes", "console MOST_BYTES", 1),
+    ("http-api", "| a page of a list | # items", "MOST_ITEMS", 1),
+    ("http-api", "by default, and # MiB;", "LIST_BYTES", MIB),
+    ("http-api", "| messages moved at once | #", "MOST_MOVED", 1),
+    ("http-api", "configuration is read | # s", "console ANSWER_MS", S),
     ("import", "up to # messages and", "TRANSACTION_RECORDS", 1),
     ("import", "messages and # MB", "TRANSACTION_BYTES", MB),
     ("import", "A file may have # MiB", "_FILE_BYTES", MIB),
@@ -73,10 +91,20 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("operations", "until other workers have them, for # s", "_LAST_HANDOVER_S", 1),
     ("operations", "of life for `failover_after_ms` (# s)", "worker.yaml failover_after_ms", S),
     ("semantics", "An old owner looks every # s", "_PROBE_S", 1),
+    ("semantics", "has not turned for # s", "HUNG_AFTER_S", 1),
     ("semantics", "it waits for that for # s", "_LAST_HANDOVER_S", 1),
     ("operations", "(`session_timeout_ms`, # s)", "worker.yaml session_timeout_ms", S),
     ("operations", "`clock_skew_max_ms` (# s)", "worker.yaml clock_skew_max_ms", S),
     ("operations", "brokers have not answered for # s", "LOST_AFTER_S", 1),
+    ("operations", "event loop has not turned for # s", "HUNG_AFTER_S", 1),
+    ("operations", "It fetches again after # s", "fetcher.py _RETRY_S", 1),
+    ("operations", "logs an error every # s,", "_RECHECK_INTERVAL_S", 1),
+    ("operations", "stops, within # seconds if it runs", "assignment.py _WATCH_S", 1),
+    ("operations", "created or recreated topic within # seconds", "assignment.py _WATCH_S", 1),
+    ("operations", "does not answer within # s,", "observe _TIMEOUT_S", 1),
+    ("operations", "not yet come within # records", "CAUGHT_UP_RECORDS", 1),
+    ("operations", "The worker tries again every # seconds", "observe _RETRY_S", 1),
+    ("operations", "then waits # s for its answer", "cli ANSWER_MS", S),
     ("operations", "at most # an answer", "worker metrics.py MOST_QUEUES", 1),
     ("operations", "For the first # pairs", "MOST_COUNTED", 1),
     ("operations", "takes up to # messages or", "STEP_TRANSITIONS", 1),
@@ -145,6 +173,7 @@ FIGURES: list[tuple[str, str, str, float]] = [
     ("semantics", "expands to at most # MiB", "worker decompression.py BATCH_BYTES", MIB),
     ("spark-ring", "in pages of # kB", "PAGE_BYTES", KIB),
     ("spark-ring", "waits up to # s for a pause", "_STOP_S", 1),
+    ("troubleshooting", "With more than # repartitioned", "COPIED_PARTITIONS", 1),
 ]  # fmt: skip
 
 
@@ -167,14 +196,18 @@ def value(constant: str) -> float:
     return float(getattr(module, name))
 
 
+def words_of(page: str) -> str:
+    """The text of a page, without its line breaks."""
+    return " ".join((ROOT / "docs" / f"{page}.md").read_text("utf-8").split())
+
+
 @pytest.mark.parametrize(
     ("page", "text", "constant", "unit"), FIGURES, ids=lambda each: str(each).replace(" ", "-")
 )
 def test_a_figure_is_that_of_the_code(page: str, text: str, constant: str, unit: float) -> None:
     figure = value(constant) / unit
     shown = f"{round(figure, 3):,}".removesuffix(".0")
-    words = " ".join((ROOT / "docs" / f"{page}.md").read_text("utf-8").split())
-    assert text.replace("#", shown) in words
+    assert text.replace("#", shown) in words_of(page)
 
 
 # --- performance --------------------------------------------------------------------------------
@@ -203,6 +236,15 @@ def test_the_rates_of_the_readme_are_those_that_were_measured(row: str, load: st
     found = measured(load, "messages/s")
     cells = "{ringfaust}/s | {Artemis}/s | {of Artemis}".format_map(found)
     assert f"| {row} | {cells} |" in README
+    assert f"{found['of Artemis']} times as many" in words_of("faq")
+
+
+def test_the_figures_in_large_print_are_those_that_were_measured() -> None:
+    rate, latency = measured("evict", "messages/s"), measured("latency: 1,000/s", "latency p50, ms")
+    assert f"| **{rate['ringfaust']}/s** |" in README
+    assert f"{rate['of Artemis']} × the rate of ActiveMQ Artemis" in README
+    assert f"| **{latency['ringfaust']} ms** |" in README
+    assert f"Artemis takes {latency['Artemis']} ms;" in README
 
 
 def test_the_credits_of_the_readme_are_those_that_were_measured() -> None:
@@ -219,16 +261,16 @@ def test_the_share_group_of_the_pages_is_that_which_was_measured() -> None:
 
 
 def test_the_latencies_of_the_pages_are_those_that_were_measured() -> None:
-    for percentile in ("p99", "p50"):
+    rounded: list[int] = []
+    for percentile in ("p50", "p99"):
         found = measured("latency: 1,000/s", f"latency {percentile}, ms")
         ours, theirs = found["ringfaust"], found["Artemis"]
         assert f"| latency with acks at 1,000/s, {percentile} | {ours} ms | {theirs} ms |" in README
-    faq, comparison = (
-        (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("faq", "comparison")
-    )
-    short, long = round(float(theirs)), round(float(ours))
-    assert f"{long} ms\nfrom send to receive instead of {short}" in faq
-    assert f"answers in {short} ms where ringfaust takes {long}" in comparison
+        rounded += [round(float(ours)), round(float(theirs))]
+    text = "{} ms from send to receive instead of {}, and {} instead of {} at p99"
+    assert text.format(*rounded) in words_of("faq")
+    text = "in {1} ms where ringfaust takes {0}. At p99, Artemis takes {3} ms and ringfaust {2} "
+    assert text.format(*rounded) in words_of("comparison")
 
 
 # --- counts -------------------------------------------------------------------------------------
@@ -239,3 +281,7 @@ def test_the_tutorials_are_counted() -> None:
     number = len([*(ROOT / "docs" / "tutorials").glob("[0-9]*.md")])
     assert f"[{words[number - 6]} tutorials]" in README
     assert f"[{words[number - 6].title()} tutorials]" in README
+
+
+def test_the_kinds_of_faults_of_chaos_are_counted() -> None:
+    assert f"{len(DISASTERS)} kinds of fault" in words_of("verification")

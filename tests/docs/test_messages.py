@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ringfaust.core.model import Counts
 from ringfaust.protocol.records import Role
+from ringfaust.testing.scenario.grammar import STEPS, Expect
 from tests.cli.test_help import COMMANDS
 from tests.docs.pages import ROOT, pages
 
@@ -119,6 +121,22 @@ def test_commands_in_pages_exist_with_their_options(page: Path) -> None:
     assert named <= OF_OTHERS.union(*OPTIONS.values())
 
 
+def sentence(begin: str) -> set[str]:
+    """What a sentence of commands.md names as code."""
+    words = " ".join((ROOT / "docs" / "commands.md").read_text("utf-8").split())
+    return set(re.findall(r"`([^`]+)`", re.split(r"\. ", words.partition(begin)[2])[0]))
+
+
+def test_the_groups_of_commands_are_listed() -> None:
+    assert sentence("The groups are ") == {name.split()[0] for name in COMMANDS if " " in name}
+
+
+def test_the_commands_that_answer_with_their_exit_status_are_listed() -> None:
+    says = re.compile(r"exit status:?\s.*?\b1\b", re.IGNORECASE | re.DOTALL)
+    answering = {name for name, command in COMMANDS.items() if says.search(command.help or "")}
+    assert sentence("1 is an answer: ") == answering | {"evicted redrive"}
+
+
 @pytest.mark.parametrize(
     "job", ["ring", "lake", "maintain", "audit", "backfill", "redrive", "rewind"]
 )
@@ -139,3 +157,26 @@ def test_the_settings_of_a_spark_job_are_its_options(job: str) -> None:
         option = re.findall(r"`(--[a-z-]+)", cells[0])[0]
         if option in defaults:
             assert cells[1].strip(" `").replace(",", "") == str(defaults[option]), option
+
+
+# --- scenarios ----------------------------------------------------------------------------------
+
+
+def test_the_grammar_of_scenarios_is_described() -> None:
+    text = (ROOT / "docs" / "scenario-format.md").read_text("utf-8")
+    steps, expect = re.findall(
+        r"^## (?:Steps|expect)\n(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE
+    )
+    kinds = {
+        kind
+        for row in steps.splitlines()
+        if row.startswith("| `")
+        for kind in re.findall(r"`(\w+):", row.split("|")[1])
+    }
+    assert kinds == STEPS.keys()
+    for kind, model in STEPS.items():
+        names = [field.alias or name for name, field in model.model_fields.items()]
+        assert [name for name in names if not re.search(rf"\b{name}\b", steps)] == [], kind
+    assert [name for name in Expect.model_fields if name not in expect] == []
+    (counts,) = re.findall(r"`counts` are checked for the names given: (.*?)\.", expect, re.DOTALL)
+    assert {*re.findall(r"`(\w+)`", counts)} == Counts().as_dict().keys()

@@ -205,7 +205,7 @@ def test_a_topic_that_would_lose_the_times_is_refused(
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"topic": "elsewhere"}, "--topic: no route of queues.yaml reads 'elsewhere'"),
+        ({"topic": "elsewhere"}, "--topic: no route reads 'elsewhere'"),
         ({"source": "/no/such/place"}, "SOURCE: '/no/such/place' cannot be read"),
         ({"name": "a b"}, "--name: 'a b': use 1 to 100 letters, digits"),
         (

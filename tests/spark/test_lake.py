@@ -362,6 +362,20 @@ def test_the_documented_examples_work(lake: Lake, capsys: pytest.CaptureFixture[
         assert re.search("acked|age_ms|added", capsys.readouterr().out)
 
 
+def test_the_columns_are_documented() -> None:
+    text = Path(__file__, "../../../docs/lake.md").resolve().read_text(encoding="utf-8")
+    for name in TABLES.keys() - {"transitions", "records"}:  # theirs are those of other pages
+        about = re.search(
+            rf"^\*\*{name}\*\*(.*?)(?=^\*\*[a-z]|^##)", text, re.MULTILINE | re.DOTALL
+        )
+        assert about, name
+        said = re.sub(
+            r"_sum`, `_min`, `_max", "_sum` `evicted_age_ms_min` `evicted_age_ms_max", about[1]
+        )
+        columns = {*TABLES[name].schema.names} - {"batch", "date"}
+        assert columns <= {*re.findall(r"`(\w+)`", said)}, name
+
+
 def test_the_next_day_closes_the_one_before(lake: Lake) -> None:
     """Last: it continues one of the histories."""
     before = {table: len(lake.rows(f"{table}_now")) for table in ENDED_ON}

@@ -132,7 +132,7 @@ def _check(
         queue = queue_of(record)
         check_name(queue)
         if not declares(queue):
-            raise ProtocolError(f"no queue or address {queue[:80]!r} is declared in queues.yaml")
+            raise ProtocolError(f"no queue or address {queue[:80]!r} is declared")
         what = "size"
         refuse_oversized(record, target.max_record_bytes)
         what = "header"

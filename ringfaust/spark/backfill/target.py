@@ -51,7 +51,7 @@ async def read_targets(
     for topic in topics:
         if topic not in routes:
             known = suggestion(topic, routes) if routes else "there are no routes"
-            raise CannotBackfill(option, f"no route of queues.yaml reads {topic!r}: {known}")
+            raise CannotBackfill(option, f"no route reads {topic!r}: {known}")
     async with open_admin(worker.brokers()) as admin:
         existing = await admin.existing(topics)
     if missing := sorted(set(topics) - existing.keys()):

@@ -184,7 +184,7 @@ def read_topic_ids(spark: SparkSession, root: str, worker: WorkerConfig) -> Read
         worker,
         f"the lake at {root}",
         "Begin a new lake in an empty folder: this one keeps what it has of the old topic; or take "
-        "the topic's route out of queues.yaml, and read the records under another name",
+        "the topic's route out, and read the records under another name",
     )
 
 

@@ -33,7 +33,8 @@ TICK_S = 1.0
 BEAT_S = 5.0
 """How often a worker writes its own row if nothing changes."""
 _FORGET_MS = 3_600_000
-"""The row of a worker that has been silent for so long is removed."""
+"""The row of a worker that has been silent for so long is removed. The rows are looked at as often
+as that."""
 _WORKERS_PARTITION = 0
 _SLICE = 25
 """Rows that are made before the event loop runs: about 1 ms."""
@@ -78,6 +79,8 @@ class StatusPublisher:
         """The partitions whose rows have been read."""
         self._beat_s = 0.0
         """When the worker's own row was written."""
+        self._next_forget_s = 0.0
+        """When the rows of workers are looked at again, if this one has their partition."""
         self._said = _NOTHING
         """What it said, as far as a change of it makes a new row."""
         self._trouble = ""
@@ -96,7 +99,7 @@ class StatusPublisher:
         try:
             await self._topic.start()
             while True:
-                await self._take_over()
+                await self._take_over(time.monotonic())
                 await self.tick(time.monotonic())
                 self._trouble = ""
                 await asyncio.sleep(TICK_S)
@@ -109,8 +112,8 @@ class StatusPublisher:
                 async with asyncio.timeout(_STOP_TIMEOUT_S):
                     await self._topic.stop()
 
-    async def _take_over(self) -> None:
-        """Read the rows of partitions that this worker has just got."""
+    async def _take_over(self, now_s: float) -> None:
+        """Read the rows of partitions that this worker has just got, and forget dead workers."""
         works = {work.number: work for work in self._works()}
         self._parts = {work: part for work, part in self._parts.items() if work in works.values()}
         new = {
@@ -118,11 +121,17 @@ class StatusPublisher:
             for number, work in works.items()
             if work not in self._parts
         }
-        if not new:
+        read = {*new}
+        if _WORKERS_PARTITION in works and now_s >= self._next_forget_s:
+            read.add(_WORKERS_PARTITION)
+        if not read:
             return
+        if _WORKERS_PARTITION in read:
+            self._next_forget_s = now_s + _FORGET_MS / 1000
         workers: dict[bytes, bytes | None] = {}
-        async for number, rows in self._topic.read(new):
-            new[number].load(rows)
+        async for number, rows in self._topic.read(read):
+            if number in new:
+                new[number].load(rows)
             if number == _WORKERS_PARTITION:
                 workers.update(row for row in rows if (read_key(row[0]) or ("",))[0] == "worker")
         self._parts |= {part.work: part for part in new.values()}

@@ -106,7 +106,7 @@ class World:
 
     async def tick(self) -> dict[str, Any]:
         """A second passes; returns the rows of queues that are written."""
-        await self.publisher._take_over()
+        await self.publisher._take_over(self.now_s)
         self.now_s += 1.0
         await self.publisher.tick(self.now_s)
         return self.topic.take()
@@ -270,6 +270,20 @@ async def test_queues_beyond_the_bound_are_counted_and_not_published(
     await world.publisher.tick(world.now_s)
     (worker,) = topic.reader().workers.values()
     assert (worker.queues, worker.published) == (5, 3)
+
+
+async def test_a_worker_that_dies_later_is_forgotten_too(topic: Topic, work: Partition) -> None:
+    """The owner of the rows has had their partition since long before."""
+    world = World(topic, work)
+    await world.tick()
+    old = json.dumps({"time_ms": wall_ms() - 2 * status._FORGET_MS}).encode()
+    topic.logs[0].append((worker_key("dead"), old))
+    await world.tick()
+    assert (worker_key("dead"), None) not in topic.logs[0]  # it is not looked at all the time
+    world.now_s += status._FORGET_MS / 1000
+    work.send("q", "a")
+    assert [*await world.tick()] == ["q"]
+    assert (worker_key("dead"), None) in topic.logs[0]
 
 
 async def test_a_worker_tells_of_itself_and_takes_its_row_back(
