@@ -81,8 +81,7 @@ class Target(NamedTuple):
 
     def where(self) -> str:
         """Which application it is, and where, for people."""
-        worker, _ = self.load()
-        return where(worker)
+        return where(self.place().load_worker())
 
 
 def connect_options(worker: WorkerConfig) -> ConnectOptions:
