@@ -113,6 +113,8 @@ async def _take(
     worker: WorkerConfig, queue: str, how: Receiving, wait_ms: int
 ) -> AsyncIterator[ReceivedMessage]:
     """Yield messages; each is acked once the next is wanted, all are released at the end."""
+    async with started(Admin(**connect_options(worker)), worker) as admin:
+        await admin.queue(queue)  # one that only a pattern declares would be created
     consumer = RingConsumer(queue, **connect_options(worker), credit=how.most)
     held: list[Message] = []
     async with started(consumer, worker):
