@@ -57,6 +57,8 @@ class ErrorReportingGroup(TyperGroup):
                     "no Kafka broker answers: check bootstrap_servers in worker.yaml or "
                     "--bootstrap-servers, and `security`"
                 )
+            elif isinstance(error, aiokafka.MessageSizeTooLargeError):
+                text = "a message is larger than 1 MiB, or than its topic takes: max.message.bytes"
         typer.secho(f"ringfaust: {visible(text, keeps_lines=True)}", err=True)
         raise typer.Exit(_FAILED) from None
 

@@ -19,7 +19,7 @@ from faststream.exceptions import (
 )
 from faststream.specification import AsyncAPI
 
-from ringfaust.client import BadArgument, RingConsumer, RingProducer
+from ringfaust.client import Admin, BadArgument, RingConsumer, RingProducer
 from ringfaust.client.options import SubscriberOptions
 from ringfaust.faststream import RingBroker, RingMessage, RingResponse, RingRouter
 from ringfaust.testing import MemoryBroker
@@ -390,6 +390,19 @@ async def test_a_program_can_take_messages_without_a_handler(
             break
     assert memory.counts("orders").acked == 1
     assert reasons(memory) == ["no eggs"]
+
+
+async def test_tasks_that_take_messages_share_one_consumer(
+    memory: MemoryBroker, broker: RingBroker
+) -> None:
+    """A second one would never be closed, and what it holds would be kept from all others."""
+    subscriber = broker.subscriber("orders")
+    async with started(broker), Admin(**broker.options) as admin:
+        takes = [subscriber.get_one(timeout=0.01) for _ in range(3)]
+        assert await asyncio.gather(*takes) == [None] * 3
+        assert len((await admin.queue("orders")).consumers) == 1
+        await broker.stop()
+        assert (await admin.queue("orders")).consumers == ()
 
 
 async def test_mistakes_are_said_where_they_are_made(broker: RingBroker) -> None:
