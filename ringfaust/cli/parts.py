@@ -42,7 +42,7 @@ class ErrorReportingGroup(TyperGroup):
             wrong = error.object[error.start : error.end]
             text = f"{wrong!r} cannot be written as {error.encoding}: use UTF-8"
         except TimeoutError:
-            text = "the Kafka brokers have not answered in time; try again"
+            text = "no answer in time: check that the brokers run, and try again"
         except OSError as error:
             # An error about a file or a full disk is the user's to solve; any other is a bug.
             if error.filename is None and error.errno not in _DISK_ERRORS:

@@ -483,7 +483,7 @@ class Admin(Connected):
 
     async def _order(self, partition: str, kind: str, **fields: Any) -> None:
         number = partition.rpartition("/")[2]
-        if not number.isdecimal():
+        if not (number.isdecimal() and len(number) < 10):
             raise Refused("bad_command", partition, "a partition is a number, or TOPIC/NUMBER")
         order = {"type": kind, "partition": partition, **fields}
         await self._request(int(number) % len(self._partitions), order)

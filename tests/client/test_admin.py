@@ -88,6 +88,12 @@ async def test_a_pattern_is_no_queue() -> None:
             assert (await admin.queue("by.*")).paused == ("dispatch",)
 
 
+@pytest.mark.parametrize("partition", ["x", "9" * 5_000, "in/" + "9" * 5_000])
+async def test_an_order_to_what_is_no_partition_is_refused(admin: Admin, partition: str) -> None:
+    with pytest.raises(Refused, match="a partition is a number, or TOPIC/NUMBER"):
+        await admin.retry_partition(partition)
+
+
 async def test_a_queue_that_another_operator_moves_is_found_again(
     joined: Joined, admin: Admin
 ) -> None:
