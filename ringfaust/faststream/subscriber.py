@@ -175,9 +175,9 @@ class RingSubscriber(SubscriberUsecase[Message]):
     async def _attached(self) -> RingConsumer:
         async with self._one_attaches:
             if self._consumer is None:
-                queue = self.queue if self._queue else ""
                 where = self._outer_config.options  # type: ignore[attr-defined]
-                consumer = RingConsumer(queue, **{**where, **self._options})
+                named = {"queue" if self._queue else "address": self.queue}
+                consumer = RingConsumer(**{**where, **self._options, **named})
                 await consumer.start()
                 self._consumer = consumer
             return self._consumer

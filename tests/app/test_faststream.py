@@ -372,6 +372,24 @@ async def test_middlewares_dependencies_and_routers_work_as_elsewhere(
     assert seen == [("out", "orders"), ("in", "orders/0/0"), ("eggs", "the shop")]
 
 
+async def test_the_prefix_of_a_router_begins_the_name_of_an_address_too() -> None:
+    route = {"topic": "news", "queue": "shop.news"}
+    got = []
+    with MemoryBroker({"routes": [route], "addresses": {"shop.news": {}}}) as memory:
+        broker = RingBroker(bootstrap_servers=memory.bootstrap_servers)
+        router = RingRouter("shop.")
+
+        @router.subscriber(address="news")
+        async def take(body: str) -> None:
+            got.append(body)
+
+        broker.include_router(router)
+        async with started(broker):
+            await broker.publish("eggs", "news")
+            await memory.settled()
+    assert got == ["eggs"]
+
+
 async def test_a_program_can_take_messages_without_a_handler(
     memory: MemoryBroker, broker: RingBroker
 ) -> None:
