@@ -22,6 +22,7 @@ from ringfaust.cli.operate import (
     with_admin,
     with_application,
 )
+from ringfaust.cli.parts import where
 from ringfaust.cli.worker import partitions_text
 from ringfaust.errors import RingfaustError
 from ringfaust.times import time_text
@@ -148,6 +149,7 @@ def apply(
     Example: ringfaust apply --config config --message "a smaller ring" --yes
     """
     worker, asked = _load(target, revision)
+    place = where(worker)
 
     async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied]:
         from ringfaust.client.configuring import Applied
@@ -159,7 +161,7 @@ def apply(
         if not as_json:
             _print(found)
         await _check_routes(looked, admin, worker)
-        confirm(f"This becomes revision {found.revision + 1}.", target.where(), yes=yes)
+        confirm(f"This becomes revision {found.revision + 1}.", place, yes=yes)
         applied = await admin.apply(
             wanted.document(),
             who=by or operator(),

@@ -81,7 +81,8 @@ class Target(NamedTuple):
 
     def where(self) -> str:
         """Which application it is, and where, for people."""
-        return where(self.place().load_worker())
+        worker, _ = self.load()
+        return where(worker)
 
 
 def connect_options(worker: WorkerConfig) -> ConnectOptions:
