@@ -17,7 +17,6 @@ from ringfaust.cli import applying
 from ringfaust.cli.applying import WrongRoutes
 from ringfaust.cli.main import main
 from ringfaust.client import NoAnswer
-from ringfaust.client.lifecycles import Trace
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.documents import shipped
 from ringfaust.config.topics import TopicProblem
@@ -163,26 +162,6 @@ def test_before_the_first_start_there_is_nothing_to_apply(world: World) -> None:
     for command in (["apply", "--yes", "--revision", "1"], ["diff", *place]):
         refused = CliRunner().invoke(main, command)
         assert refused.exit_code == 2 and "nothing was applied yet" in refused.output
-
-
-def test_a_trace_does_not_speak_of_a_file_that_nobody_has_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Where only brokers are named, it was the shipped example."""
-    (tmp_path / "queues.yaml").write_text("routes: [{topic: in, queue: q}]\nqueues: {q: {}}\n")
-
-    async def found(*_: object, **__: object) -> Trace:
-        return Trace((), 0, 1, "that record is in the topic", ())
-
-    async def reached(worker: WorkerConfig) -> WorkerConfig:
-        return worker
-
-    monkeypatch.setattr("ringfaust.cli.trace.trace", found)
-    monkeypatch.setattr("ringfaust.cli.trace.reached", reached)
-    for where, is_said in (["--application", "shop"], False), (["--config", str(tmp_path)], True):
-        done = CliRunner().invoke(main, ["trace", "flights/0/17", *where])
-        assert done.exit_code == 1
-        assert ("no route of queues.yaml reads topic flights" in done.stdout) is is_said
 
 
 @pytest.mark.parametrize("command", ["apply", "diff"])

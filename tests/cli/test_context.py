@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from ringfaust.cli import partition, redrive
 from ringfaust.cli.main import main
-from ringfaust.config import QueuesConfig
+from ringfaust.client.lifecycles import Trace
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.config.contexts import contexts_file, find_place
 from ringfaust.redrive.plan import RedriveContext, RedrivePlan
@@ -216,3 +217,21 @@ def test_a_redrive_looks_at_all_partitions_that_there_are(monkeypatch: pytest.Mo
     run(command)
     assert [each.partitions for each in contexts] == [8]
     assert "--partition: 8: there are 0 to 7" in run(f"{command} --partition 8", 2)
+
+
+def test_a_trace_does_not_speak_of_a_file_that_nobody_has_named(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only brokers are named, it was the shipped example."""
+
+    async def found(*_: object, **__: object) -> Trace:
+        return Trace((), 0, 1, "that record is in the topic", ())
+
+    async def reached(worker: WorkerConfig) -> WorkerConfig:
+        return worker
+
+    monkeypatch.setattr("ringfaust.cli.trace.trace", found)
+    monkeypatch.setattr("ringfaust.cli.trace.reached", reached)
+    said = "no route of queues.yaml reads topic flights"
+    assert said in run("trace flights/0/17 --config shop", status=1)
+    assert said not in run("trace flights/0/17 --application shop", status=1)
