@@ -50,6 +50,11 @@ def shop(home: Path) -> Path:
     return folder
 
 
+async def reached(worker: WorkerConfig) -> WorkerConfig:
+    """Brokers that answer."""
+    return worker
+
+
 def run(command: str, status: int = 0) -> str:
     result = CliRunner().invoke(main, command.split())
     assert result.exit_code == status, result.output
@@ -210,7 +215,8 @@ def test_a_redrive_looks_at_all_partitions_that_there_are(monkeypatch: pytest.Mo
         return RedrivePlan()
 
     for name, fake in (
-        ("configuration_in_use", in_use), ("dead_reader", reader), ("find", find),
+        ("reached", reached), ("configuration_in_use", in_use), ("dead_reader", reader),
+        ("find", find),
     ):  # fmt: skip
         monkeypatch.setattr(redrive, name, fake)
     command = "dead redrive --id m --dry-run --bootstrap-servers test:9092 --application shop"
@@ -226,9 +232,6 @@ def test_a_trace_does_not_speak_of_a_file_that_nobody_has_named(
 
     async def found(*_: object, **__: object) -> Trace:
         return Trace((), 0, 1, "that record is in the topic", ())
-
-    async def reached(worker: WorkerConfig) -> WorkerConfig:
-        return worker
 
     monkeypatch.setattr("ringfaust.cli.trace.trace", found)
     monkeypatch.setattr("ringfaust.cli.trace.reached", reached)
