@@ -117,7 +117,7 @@ async def _take(
 ) -> AsyncIterator[ReceivedMessage]:
     """Yield messages; each is acked once the next is wanted, all are released at the end."""
     async with started(Admin(**connect_options(worker)), worker) as admin:
-        with suppress(TimeoutError):  # a partition may have stopped (R123)
+        with suppress(TimeoutError):  # a partition may have stopped
             async with asyncio.timeout(_LOOK_S):
                 await admin.queue(queue)  # attaching would create what a pattern declares
     consumer = RingConsumer(queue, **connect_options(worker), credit=how.most)
