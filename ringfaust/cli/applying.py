@@ -22,6 +22,7 @@ from ringfaust.cli.operate import (
     with_admin,
     with_application,
 )
+from ringfaust.cli.parts import where
 from ringfaust.cli.worker import partitions_text
 from ringfaust.errors import RingfaustError
 from ringfaust.times import time_text
@@ -114,10 +115,10 @@ def diff(*, target: Target, revision: Revision = None, as_json: AsJson = False) 
 
     Example: ringfaust diff --config config
     """
-    worker, queues = _load(target, revision)
+    worker, asked = _load(target, revision)
 
     async def look(admin: Admin, worker: WorkerConfig) -> Diff:
-        return (await _look(admin, worker, queues, revision)).diff
+        return (await _look(admin, worker, asked)).diff
 
     found = with_application(worker, look, needs_worker=False)
     if as_json:
@@ -147,19 +148,20 @@ def apply(
 
     Example: ringfaust apply --config config --message "a smaller ring" --yes
     """
-    worker, queues = _load(target, revision)
+    worker, asked = _load(target, revision)
+    place = where(worker)
 
     async def act(admin: Admin, worker: WorkerConfig) -> tuple[Diff, Applied]:
         from ringfaust.client.configuring import Applied
 
-        looked = await _look(admin, worker, queues, revision)
+        looked = await _look(admin, worker, asked)
         wanted, found = looked.wanted, looked.diff
         if not (found.differences or found.behind):
             return found, Applied(found.revision, (), ())
         if not as_json:
             _print(found)
         await _check_routes(looked, admin, worker)
-        confirm(f"This becomes revision {found.revision + 1}.", target.where(), yes=yes)
+        confirm(f"This becomes revision {found.revision + 1}.", place, yes=yes)
         applied = await admin.apply(
             wanted.document(),
             who=by or operator(),
@@ -215,15 +217,18 @@ def history(*, target: Target, as_json: AsJson = False) -> None:
 # --- the parts ------------------------------------------------------------------------------------
 
 
-def _load(target: Target, revision: int | None) -> tuple[WorkerConfig, QueuesConfig]:
-    """Read the configuration.
+def _load(target: Target, revision: int | None) -> tuple[WorkerConfig, QueuesConfig | int]:
+    """Read the configuration: worker.yaml, and the queues.yaml unless a revision is meant.
 
     Raises:
         NoFile: it is the shipped example, which nobody means for an application of their own.
     """
-    if revision is None and target.place().folder is None:
+    place = target.place()
+    if revision is not None:
+        return place.load_worker(), revision
+    if place.folder is None:
         raise NoFile("name the folder of the queues.yaml that is meant: --config DIR")
-    return target.load()
+    return place.load()
 
 
 class _Looked(NamedTuple):
@@ -267,10 +272,8 @@ async def _used(
         return {}, job
 
 
-async def _look(
-    admin: Admin, worker: WorkerConfig, queues: QueuesConfig, revision: int | None
-) -> _Looked:
-    """What to apply, and what that changes."""
+async def _look(admin: Admin, worker: WorkerConfig, asked: QueuesConfig | int) -> _Looked:
+    """What to apply, and what that changes. `asked`: the file, or a revision of the log."""
     from ringfaust.config.differences import differences
     from ringfaust.protocol.route_changes import feeds_of, hops_changed
 
@@ -280,7 +283,7 @@ async def _look(
         raise NothingApplied(
             "no worker runs, and nothing was applied yet: start the workers with this queues.yaml"
         )
-    wanted = queues if revision is None else _content(revision, revisions, worker)
+    wanted = _content(asked, revisions, worker) if isinstance(asked, int) else asked
     newest = max((*used.values(), *revisions), key=lambda each: each.revision)
     document = wanted.document()
     found = differences(newest.document, document)

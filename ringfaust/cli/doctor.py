@@ -139,8 +139,12 @@ def _remedy(error: Exception, worker: WorkerConfig) -> str:
 
 def disk(data_dir: Path) -> Finding:
     """Whether there is room for the state on this machine."""
-    place = next(each for each in (data_dir, *data_dir.parents) if each.exists())
-    total, _, free = shutil.disk_usage(place)
+    try:
+        place = next(each for each in (data_dir, *data_dir.parents) if each.exists())
+        total, _, free = shutil.disk_usage(place)
+    except OSError as error:
+        text = f"{data_dir} cannot be looked at: {error.strerror}"
+        return Finding("disk", "warn", text, "run this as the worker's user")
     text = f"{data_dir}: {free / 2**30:,.1f} GiB of {total / 2**30:,.1f} GiB are free"
     remedy = "free some, or put data_dir on a larger disk: a worker stops when it is full"
     if free < _FAIL_FREE_BYTES:

@@ -41,6 +41,8 @@ class ErrorReportingGroup(TyperGroup):
             # An argument that is not UTF-8, or a terminal that cannot show what it should.
             wrong = error.object[error.start : error.end]
             text = f"{wrong!r} cannot be written as {error.encoding}: use UTF-8"
+        except TimeoutError:
+            text = "no answer in time: check that the brokers run, and try again"
         except OSError as error:
             # An error about a file or a full disk is the user's to solve; any other is a bug.
             if error.filename is None and error.errno not in _DISK_ERRORS:
@@ -57,6 +59,8 @@ class ErrorReportingGroup(TyperGroup):
                     "no Kafka broker answers: check bootstrap_servers in worker.yaml or "
                     "--bootstrap-servers, and `security`"
                 )
+            elif isinstance(error, aiokafka.MessageSizeTooLargeError):
+                text = "a message is larger than 1 MiB, or than its topic takes: max.message.bytes"
         typer.secho(f"ringfaust: {visible(text, keeps_lines=True)}", err=True)
         raise typer.Exit(_FAILED) from None
 

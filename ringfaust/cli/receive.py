@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ringfaust.cli.exchange import Receiving
 
 _BODY_BYTES = 100_000
+_LOOK_S = 3.0
+"""How long the partitions may take to say whether they have the queue."""
 _NONE = 1
 _DONE = {"ack": "acked", "release": "released"}
 
@@ -113,6 +116,10 @@ async def _take(
     worker: WorkerConfig, queue: str, how: Receiving, wait_ms: int
 ) -> AsyncIterator[ReceivedMessage]:
     """Yield messages; each is acked once the next is wanted, all are released at the end."""
+    async with started(Admin(**connect_options(worker)), worker) as admin:
+        with suppress(TimeoutError):  # a partition may have stopped
+            async with asyncio.timeout(_LOOK_S):
+                await admin.queue(queue)  # attaching would create what a pattern declares
     consumer = RingConsumer(queue, **connect_options(worker), credit=how.most)
     held: list[Message] = []
     async with started(consumer, worker):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ringfaust.cli.operate import confirm, print_json, print_table, say
 from ringfaust.cli.parts import where
+from ringfaust.cli.reach import reached
 from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import configuration_in_use
 from ringfaust.redrive.plan import CannotRedrive, RedriveContext, RedrivePlan, RedriveRequest, find
@@ -103,9 +104,11 @@ async def _context(
     """The application as it is: options may name another one than that of the files.
 
     Raises:
+        BrokerUnreachable: no broker answers.
         CannotRead: the topic does not exist.
         CannotRedrive: it does not have the partition.
     """
+    worker = await reached(worker)
     used = await configuration_in_use(worker, queues)
     async with dead_reader(worker.client_options(), worker.topic(request.role)) as reader:
         count = reader.partitions

@@ -90,6 +90,14 @@ async def _send(
 ) -> tuple[list[str], bool]:
     """Send, and return the ids, and whether a worker lives to read them."""
     worker = await reached(worker)
-    async with started(RingProducer(**connect_options(worker)), worker) as producer:
-        ids = [await producer.send(topic, each, **options) for each in values]
+    ids: list[str] = []
+    try:
+        async with started(RingProducer(**connect_options(worker)), worker) as producer:
+            for each in values:
+                ids.append(await producer.send(topic, each, **options))
+    except BaseException:  # Ctrl-C, too
+        if ids:
+            said = f"{len(ids):,} messages were sent before it ended, the last one is {ids[-1]}"
+            say(said, to_errors=True)
+        raise
     return ids, (await lives(worker)).lives

@@ -61,8 +61,8 @@ def _from_topics(target: Target, message: str, key: str, since_ms: int) -> Trace
         return await trace(message, key=key, topics=topics, since_ms=since_ms, **where)
 
     found = asyncio.run(search())
-    place = place_of(message)
-    if found.lifecycles or place is None or place[0] in topics:
+    place, file = place_of(message), target.place().folder
+    if found.lifecycles or place is None or place[0] in topics or file is None:
         return found
     no_route = f"no route of queues.yaml reads topic {place[0]}"
     return replace(found, hint=f"{found.hint}; {no_route}")

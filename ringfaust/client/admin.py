@@ -22,6 +22,7 @@ from ringfaust.client.inspected import (
 )
 from ringfaust.client.locate import UNKNOWN_QUEUE, ask_known
 from ringfaust.client.resource import Connected
+from ringfaust.core.patterns import is_pattern
 from ringfaust.errors import BadSetting
 from ringfaust.protocol.lifecycle import HELD_STATES, HeldState
 from ringfaust.protocol.partitioner import partition_of
@@ -120,17 +121,18 @@ class Admin(Connected):
 
     async def _find(self, queue: str) -> tuple[int, ...]:
         """The partitions that have a queue; see `_homes`."""
-        answers = await self._ask_about(queue)
-        used = {
-            each: answer["counts"]["added"] for each, answer in answers.items() if answer["exists"]
-        }
+        answers = (await self._ask_about(queue)).items()
+        used = {each: says["counts"]["added"] for each, says in answers if says["exists"]}
         if not used:
             raise Refused(UNKNOWN_QUEUE, queue, "no message has arrived for it yet")
         return self._homes(queue, used)
 
     async def _ask_about(self, queue: str) -> dict[int, dict[str, Any]]:
         """What each partition that knows a queue answers: it may have come to others (R113)."""
-        if answers := await self._ask_known("list", queue=queue, limit=0):
+        answers = await self._ask_known("list", queue=queue, limit=0)
+        if is_pattern(queue):  # it may match itself, and is no queue for that
+            answers = {number: each for number, each in answers.items() if each["exists"]}
+        if answers:
             return answers
         raise Refused(UNKNOWN_QUEUE, queue, "no partition has this queue")
 
@@ -219,12 +221,8 @@ class Admin(Connected):
             chosen, "browse", queue=queue, state=state, message=message, selector=selector,
             after=after, limit=limit, body_bytes=body_bytes,
         )  # fmt: skip
-        return MessagePage(
-            messages=tuple(
-                MessageDetails.read(queue, state, fields) for fields in answer["messages"]
-            ),
-            after=answer["next"],
-        )
+        read = (MessageDetails.read(queue, state, fields) for fields in answer["messages"])
+        return MessagePage(messages=tuple(read), after=answer["next"])
 
     async def message(
         self, queue: str, message: str, *, body_bytes: int = 100_000
@@ -452,10 +450,12 @@ class Admin(Connected):
         await self._decide("rollback_xid", xid)
 
     async def _decide(self, kind: str, xid: str) -> None:
-        partitions = next((each.partitions for each in await self.xids() if each.xid == xid), ())
-        if not partitions:
+        found = next((each for each in await self.xids() if each.xid == xid), None)
+        if found is None:
             raise Refused("bad_command", xid, "no partition has this transaction")
-        for partition in partitions:
+        if kind == "commit" and not found.prepared:  # or one partition commits, and another not
+            raise Refused("bad_command", xid, "not all partitions have it prepared: roll it back")
+        for partition in found.partitions:
             await self._do(partition, kind, xid=xid)
 
     # --- partitions that have stopped ------------------------------------------------------------
@@ -483,7 +483,7 @@ class Admin(Connected):
 
     async def _order(self, partition: str, kind: str, **fields: Any) -> None:
         number = partition.rpartition("/")[2]
-        if not number.isdecimal():
+        if not (number.isdecimal() and len(number) < 10):
             raise Refused("bad_command", partition, "a partition is a number, or TOPIC/NUMBER")
         order = {"type": kind, "partition": partition, **fields}
         await self._request(int(number) % len(self._partitions), order)

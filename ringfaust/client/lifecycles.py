@@ -52,7 +52,7 @@ def place_of(source: str) -> tuple[str, int, int] | None:
     """Read topic/partition/offset; None if it is not of that form."""
     topic, _, rest = source.rpartition("/")
     topic, _, partition = topic.rpartition("/")
-    if not (topic and partition.isdecimal() and rest.isdecimal()):
+    if not (topic and partition.isdecimal() and rest.isdecimal() and len(rest + partition) < 40):
         return None
     return topic, int(partition), int(rest)
 

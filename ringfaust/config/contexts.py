@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ringfaust.config.documents import ConfigModel, read
 from ringfaust.config.environment import read_variables, variable
-from ringfaust.config.load import load
+from ringfaust.config.load import load, load_worker_in
 from ringfaust.config.queues import QueuesConfig
 from ringfaust.config.worker import WorkerConfig
 from ringfaust.errors import RingfaustError, suggestion
@@ -64,6 +64,15 @@ class Place(NamedTuple):
             self.folder, bootstrap_servers=self.bootstrap_servers, application=self.application,
             **overrides,
         )  # fmt: skip
+
+    def load_worker(self) -> WorkerConfig:
+        """Read its worker.yaml alone.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        servers, name = self.bootstrap_servers, self.application
+        return load_worker_in(self.folder, bootstrap_servers=servers, application=name)
 
 
 def find_place(

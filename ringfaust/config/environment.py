@@ -12,6 +12,8 @@ from ringfaust.config.worker import OLD_NAMES, WorkerConfig
 _PREFIX, _NESTED = "RINGFAUST_", "__"
 _OTHERS = {"pure", "config", "cache", "console_token", "console_read_token"}
 """Variables of ours that are no settings of a worker."""
+_READ_CHARS = 600
+"""No number or truth value is longer."""
 
 
 def variable(place: Sequence[int | str]) -> str:
@@ -45,7 +47,12 @@ def read_variables() -> dict[str, Any]:
             enable_decoding=False,
         )
 
-    found = EnvSettingsSource(Variables)()
+    source = EnvSettingsSource(Variables)
+    # A longer text stays: the source reads it as JSON, which Python may refuse.
+    source.env_vars = {
+        name: text for name, text in source.env_vars.items() if len(text or "") <= _READ_CHARS
+    }
+    found = source()
     for name in _variables():
         # The source leaves out what no setting can contain, such as `partitions.x`.
         _put(found, name.upper().removeprefix(_PREFIX).lower().split(_NESTED), os.environ[name])

@@ -64,7 +64,7 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
     queues_path = folder / "queues.yaml"
     errors: list[ConfigError] = []
     try:
-        worker = load_worker(_worker_path(folder), **overrides)
+        worker = load_worker_in(folder, **overrides)
     except ConfigError as error:
         errors.append(error)
     try:
@@ -75,6 +75,11 @@ def load(folder: Path | None = None, **overrides: object) -> tuple[WorkerConfig,
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     _check_together(worker, queues, queues_path)
     return worker, queues
+
+
+def load_worker_in(folder: Path | None, **overrides: object) -> WorkerConfig:
+    """Load the `worker.yaml` of a folder, whatever its `queues.yaml` is like; see `load`."""
+    return load_worker(_worker_path(_existing(folder)), **overrides)
 
 
 def checked_queues(worker: WorkerConfig, document: Mapping[Any, Any]) -> QueuesConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from ringfaust.client.inspected import MessageDetails
 from ringfaust.client.lifecycles import Lifecycle
 from ringfaust.client.sentences import answer, sentence
 from ringfaust.client.trace import trace
-from ringfaust.console.context import asked, backend_of, one_of, page, required
+from ringfaust.console.context import asked, backend_of, one_of, page, required, searched
 from ringfaust.times import wall_ms
 
 ROUTES = web.RouteTableDef()
@@ -22,8 +21,6 @@ _HOURS = ("1", "24", "168")
 _MOST_LIFECYCLES = 50
 _MOST_EVENTS = 500
 """Most events of one lifecycle that a page shows."""
-_searching = asyncio.Semaphore(2)
-"""Searches of the events that run at a time: each reads as fast as it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +61,7 @@ async def message_trace(request: web.Request) -> web.Response:
     """What happened to a message, in sentences."""
     name, hours = required(request, "id"), one_of(request, "hours", *_HOURS)
     since_ms = int((time.time() - int(hours) * 3_600) * 1000)
-    async with _searching:
-        found = await trace(name, since_ms=since_ms, **backend_of(request).options)
+    found = await searched(trace(name, since_ms=since_ms, **backend_of(request).options))
     stories = [_story(each) for each in found.lifecycles[:_MOST_LIFECYCLES]]
     return page(
         request, "trace.jinja", name=name, hours=hours, all_hours=_HOURS, stories=stories,

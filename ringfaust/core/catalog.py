@@ -43,7 +43,7 @@ class Catalog:
             BadSetting: a setting is unknown or its value is invalid.
         """
         self._queues = _Table(queues)
-        self._named = frozenset(queues)
+        self._named = frozenset([name for name in queues if not is_pattern(name)])
         self._settings = _Table(settings)
         self._addresses = _Table(addresses or {})
         self._subscriptions: dict[tuple[int, ...], dict[str, Fields]] = {}
@@ -76,7 +76,7 @@ class Catalog:
 
     def declared_names(self) -> Iterator[str]:
         """The queues that the configuration declares by name, and not by a pattern alone."""
-        yield from (name for name in self._named if not is_pattern(name))
+        yield from self._named
         for address, fields in self._addresses.named.items():
             for name in fields.get(SUBSCRIPTIONS, {}):
                 yield queue_name(address, name)

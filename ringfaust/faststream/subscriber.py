@@ -87,6 +87,7 @@ class RingSubscriber(SubscriberUsecase[Message]):
         self._max_workers = config.max_workers
         self._options = config.options
         self._consumer: RingConsumer | None = None
+        self._one_attaches = asyncio.Lock()
         self._receiving: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         """The calls that have not returned."""
@@ -172,13 +173,14 @@ class RingSubscriber(SubscriberUsecase[Message]):
         return ()  # our messages never ask for a reply
 
     async def _attached(self) -> RingConsumer:
-        if self._consumer is None:
-            queue = self.queue if self._queue else ""
-            options = {**self._outer_config.options, **self._options}  # type: ignore[attr-defined]
-            consumer = RingConsumer(queue, **options)
-            await consumer.start()
-            self._consumer = consumer
-        return self._consumer
+        async with self._one_attaches:
+            if self._consumer is None:
+                where = self._outer_config.options  # type: ignore[attr-defined]
+                named = {"queue" if self._queue else "address": self.queue}
+                consumer = RingConsumer(**{**where, **self._options, **named})
+                await consumer.start()
+                self._consumer = consumer
+            return self._consumer
 
     async def _receive(self, consumer: RingConsumer) -> None:
         free = asyncio.Semaphore(self._max_workers)  # beside the credit: a call may outlive it

@@ -245,7 +245,7 @@ class Processor(Generic[Buffer]):
         """Move the next record of a topic to the dead topic in place of processing it (R123).
 
         Args:
-            record: the record.
+            record: the record. Who waits for an answer to it is told.
             why: who has asked for it and why; its reason is `skipped`.
             wall_ms: the host's clock.
         """
@@ -253,6 +253,9 @@ class Processor(Generic[Buffer]):
         self._positions[record.topic] = record.offset + 1
         self.resume(record.topic)
         self._undecodable(record, why, max(wall_ms, self.state.now_ms))
+        if record.topic == self._config.control_topic and (reply := control.reply_of(record.value)):
+            no = e.Refused("", Refusal.BAD_COMMAND, "", str(why))
+            self._out.reply(output.reply_record(reply, no))
 
     def skip_to(self, positions: Mapping[str, int]) -> None:
         """Move past offsets without a record, such as those of markers. They are no gap (R112)."""

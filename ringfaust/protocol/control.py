@@ -378,7 +378,7 @@ def read_control(value: bytes | None) -> ControlRecord:
         place = ".".join(str(part) for part in first["loc"])[:_TEXT_CHARS] or "record"
         given = repr(first["input"])[:_TEXT_CHARS]
         text = f"{place}: {first['msg'][: 5 * _TEXT_CHARS]} (given {given})"
-        if reply := _reply_of(value):
+        if reply := reply_of(value):
             raise BadControl(text, reply) from None
         raise ProtocolError(text) from None
     if len(value) > MAX_BYTES and record.type != _APPLY:
@@ -392,9 +392,9 @@ def _too_large(value: bytes, most: int) -> ProtocolError:
     )
 
 
-def _reply_of(value: bytes) -> str:
-    """The `reply` of a record that is otherwise invalid; empty if it has none that is usable."""
+def reply_of(value: bytes | None) -> str:
+    """The `reply` of a record, whatever else is in it; empty if it has none that is usable."""
     try:
-        return _ReplyRequest.model_validate_json(value).reply
+        return _ReplyRequest.model_validate_json(value or b"").reply
     except ValidationError:
         return ""

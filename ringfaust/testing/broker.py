@@ -6,6 +6,7 @@ process is killed.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
@@ -257,7 +258,7 @@ class EmbeddedBroker:
         text = _PROPERTIES.format(
             port=self._port,
             controller_port=self._controller_port,
-            logs=data_dir / "logs",
+            logs=json.dumps(str(data_dir / "logs"))[1:-1],  # Java reads the same escapes
             partitions=self._partitions,
         )
         more = "".join(f"{name}={value}\n" for name, value in self._properties.items())

@@ -19,7 +19,7 @@ from faststream.exceptions import (
 )
 from faststream.specification import AsyncAPI
 
-from ringfaust.client import BadArgument, RingConsumer, RingProducer
+from ringfaust.client import Admin, BadArgument, RingConsumer, RingProducer
 from ringfaust.client.options import SubscriberOptions
 from ringfaust.faststream import RingBroker, RingMessage, RingResponse, RingRouter
 from ringfaust.testing import MemoryBroker
@@ -372,6 +372,24 @@ async def test_middlewares_dependencies_and_routers_work_as_elsewhere(
     assert seen == [("out", "orders"), ("in", "orders/0/0"), ("eggs", "the shop")]
 
 
+async def test_the_prefix_of_a_router_begins_the_name_of_an_address_too() -> None:
+    route = {"topic": "news", "queue": "shop.news"}
+    got = []
+    with MemoryBroker({"routes": [route], "addresses": {"shop.news": {}}}) as memory:
+        broker = RingBroker(bootstrap_servers=memory.bootstrap_servers)
+        router = RingRouter("shop.")
+
+        @router.subscriber(address="news")
+        async def take(body: str) -> None:
+            got.append(body)
+
+        broker.include_router(router)
+        async with started(broker):
+            await broker.publish("eggs", "news")
+            await memory.settled()
+    assert got == ["eggs"]
+
+
 async def test_a_program_can_take_messages_without_a_handler(
     memory: MemoryBroker, broker: RingBroker
 ) -> None:
@@ -390,6 +408,19 @@ async def test_a_program_can_take_messages_without_a_handler(
             break
     assert memory.counts("orders").acked == 1
     assert reasons(memory) == ["no eggs"]
+
+
+async def test_tasks_that_take_messages_share_one_consumer(
+    memory: MemoryBroker, broker: RingBroker
+) -> None:
+    """A second one would never be closed, and what it holds would be kept from all others."""
+    subscriber = broker.subscriber("orders")
+    async with started(broker), Admin(**broker.options) as admin:
+        takes = [subscriber.get_one(timeout=0.01) for _ in range(3)]
+        assert await asyncio.gather(*takes) == [None] * 3
+        assert len((await admin.queue("orders")).consumers) == 1
+        await broker.stop()
+        assert (await admin.queue("orders")).consumers == ()
 
 
 async def test_mistakes_are_said_where_they_are_made(broker: RingBroker) -> None:

@@ -122,7 +122,7 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
 
 
 async def test_a_given_data_folder_is_kept(tmp_path: Path) -> None:
-    data, log = tmp_path / "data", tmp_path / "kafka.log"
+    data, log = tmp_path / "d\xe4ta \\1", tmp_path / "kafka.log"
     with EmbeddedBroker(data_dir=data, log_path=log) as first:
         await create(first.bootstrap_servers, "t")
         await produce(first.bootstrap_servers, "t", b"kept")

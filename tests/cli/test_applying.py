@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,7 +81,7 @@ class World:
 
     async def look(self, **route: str) -> Any:
         wanted = QueuesConfig.model_validate({**BEFORE, "routes": [{**ROUTE, **route}]})
-        return await applying._look(self.admin, WORKER, wanted, None)
+        return await applying._look(self.admin, WORKER, wanted)
 
 
 @pytest.fixture
@@ -161,6 +162,19 @@ def test_before_the_first_start_there_is_nothing_to_apply(world: World) -> None:
     for command in (["apply", "--yes", "--revision", "1"], ["diff", *place]):
         refused = CliRunner().invoke(main, command)
         assert refused.exit_code == 2 and "nothing was applied yet" in refused.output
+
+
+@pytest.mark.parametrize("command", ["apply", "diff"])
+def test_an_earlier_revision_is_found_beside_a_file_that_is_not_valid(
+    world: World, tmp_path: Path, command: str
+) -> None:
+    """Nobody asks for the file, which may be the reason to go back."""
+    (tmp_path / "queues.yaml").write_text("quues: {}\n")
+    where = ["--config", str(tmp_path), "--revision"]
+    done = CliRunner().invoke(main, [command, *where, "3"])
+    assert (done.exit_code, done.stdout) == (0, "nothing differs from revision 3\n"), done.output
+    refused = CliRunner().invoke(main, [command, *where, "2"])
+    assert "the log does not have revision 2" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["apply --yes", "diff"])

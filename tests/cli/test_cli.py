@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, MessageSizeTooLargeError
 from typer.testing import CliRunner
 
 import ringfaust
@@ -169,6 +169,11 @@ def test_an_error_while_running_is_printed_as_one_message(module):
             r"'\udcff' cannot be written as utf-8: use UTF-8",
         ),
         (KafkaTimeoutError("a"), "the Kafka brokers failed: KafkaTimeoutError; try again"),
+        (TimeoutError(), "no answer in time: check that the brokers run, and try again"),
+        (
+            MessageSizeTooLargeError("a"),
+            "a message is larger than 1 MiB, or than its topic takes: max.message.bytes",
+        ),
         (
             KafkaConnectionError("a"),
             "no Kafka broker answers: check bootstrap_servers in worker.yaml or "

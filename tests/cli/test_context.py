@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from ringfaust.cli import partition, redrive
 from ringfaust.cli.main import main
-from ringfaust.config import QueuesConfig
+from ringfaust.client.lifecycles import Trace
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.config.applied import InUse
 from ringfaust.config.contexts import contexts_file, find_place
 from ringfaust.redrive.plan import RedriveContext, RedrivePlan
@@ -47,6 +48,11 @@ def shop(home: Path) -> Path:
     (folder / "worker.yaml").write_text(f"application: shop\nbootstrap_servers: {_NOWHERE}\n")
     (folder / "queues.yaml").write_text("routes: [{topic: t, queue: orders}]\nqueues: {orders: {}}")
     return folder
+
+
+async def reached(worker: WorkerConfig) -> WorkerConfig:
+    """Brokers that answer."""
+    return worker
 
 
 def run(command: str, status: int = 0) -> str:
@@ -221,10 +227,26 @@ def test_a_redrive_looks_at_all_partitions_that_there_are(monkeypatch: pytest.Mo
         return RedrivePlan()
 
     for name, fake in (
-        ("configuration_in_use", in_use), ("dead_reader", reader), ("find", find),
+        ("reached", reached), ("configuration_in_use", in_use), ("dead_reader", reader),
+        ("find", find),
     ):  # fmt: skip
         monkeypatch.setattr(redrive, name, fake)
     command = "dead redrive --id m --dry-run --bootstrap-servers test:9092 --application shop"
     run(command)
     assert [each.partitions for each in contexts] == [8]
     assert "--partition: 8: there are 0 to 7" in run(f"{command} --partition 8", 2)
+
+
+def test_a_trace_does_not_speak_of_a_file_that_nobody_has_named(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only brokers are named, it was the shipped example."""
+
+    async def found(*_: object, **__: object) -> Trace:
+        return Trace((), 0, 1, "that record is in the topic", ())
+
+    monkeypatch.setattr("ringfaust.cli.trace.trace", found)
+    monkeypatch.setattr("ringfaust.cli.trace.reached", reached)
+    said = "no route of queues.yaml reads topic flights"
+    assert said in run("trace flights/0/17 --config shop", status=1)
+    assert said not in run("trace flights/0/17 --application shop", status=1)

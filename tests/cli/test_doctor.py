@@ -152,6 +152,20 @@ def test_a_memory_budget_that_does_not_fit_is_found(
     assert found.remedy or level == "ok"
 
 
+def test_a_folder_that_may_not_be_looked_at_ends_no_other_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd keeps the state of a service where nobody else looks."""
+
+    def refused(_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/var/lib/ringfaust")
+
+    monkeypatch.setattr(shutil, "disk_usage", refused)
+    found = disk(tmp_path)
+    assert (found.check, found.level) == ("disk", "warn")
+    assert found.text.endswith("cannot be looked at: Permission denied")
+
+
 @pytest.mark.parametrize(("remedy", "level"), [("", "ok"), ("install a C compiler", "warn")])
 def test_an_engine_that_is_not_compiled_is_found(
     remedy: str, level: str, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ MISTAKES = {
     "send op-in x --lines": "give no BODY",
     "receive nobody": "unknown_queue 'nobody'",
     "receive orders --wait 5": "'5' has no unit",
+    "receive by.nobody --settle ack": "unknown_queue 'by.nobody'",
     "trace m --lake /nowhere": "--lake: /nowhere/silver/records cannot be read",
 }
 """What the message says."""
@@ -267,6 +268,9 @@ def test_messages_are_sent_and_received(operator: Operator) -> None:
         f"0 messages of by.sent acked ({operator.place})\n"
     )
     assert "there is nothing to send" in operator.run(*to, status=2)
+    said = operator.run(*to, "--lines", given=b"one\n" + b"x" * (1 << 20), status=2)
+    assert said.startswith("1 messages were sent before it ended, the last one is op-in/")
+    assert "a message is larger than 1 MiB" in said
 
 
 def test_messages_are_browsed_shown_and_removed(operator: Operator) -> None:

@@ -75,6 +75,15 @@ async def test_a_server_that_answers_is_used_beside_one_that_hangs(broker: Embed
         assert await probe.silent(brokers(servers)) == []
 
 
+async def test_a_redrive_names_a_broker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for 40 s, and then said only that no broker answers."""
+    monkeypatch.setattr(probe, "ANSWER_S", 0.2)
+    async with hanging() as server:
+        command = ["dead", "redrive", "--id", "m", "--yes", "--bootstrap-servers", server]
+        done = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert f"{server} accepts connections, but does not answer" in done.stderr
+
+
 async def test_a_broker_that_hangs_while_a_client_starts_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from ringfaust.client import Admin, BadArgument, Refused
+from ringfaust.client import Admin, BadArgument, Refused, RingProducer
 from ringfaust.client.connection import Connection
 from ringfaust.protocol.records import Role
+from ringfaust.testing import MemoryBroker
 from tests.processor.test_replies import Bench as Partition
 
 
@@ -69,6 +70,28 @@ async def test_a_queue_that_comes_to_stand_in_a_second_partition_is_seen(
     assert [each.settings["ring_size"] for each in await admin.homes("q")] == [7, 7]
     await admin.purge("q")
     assert [each.counts["ready"] for each in await admin.homes("q")] == [0, 0]
+
+
+async def test_a_pattern_is_no_queue() -> None:
+    """An operator who paused or purged it was told that it was done, and no queue was."""
+    queues = {"routes": [{"topic": "in", "queue": "by.{key}"}], "queues": {"by.*": {}}}
+    with MemoryBroker(queues, partitions=2) as broker:
+        where = {"bootstrap_servers": broker.bootstrap_servers}
+        async with Admin(**where) as admin, RingProducer(**where) as producer:
+            await producer.send("in", "x", key="eu")
+            for act in (admin.pause, admin.resume, admin.purge, admin.delete_queue, admin.queue):
+                with pytest.raises(Refused, match=r"unknown_queue 'by\.\*'"):
+                    await act("by.*")
+            assert [each.queue for each in await admin.queues()] == ["by.eu"]
+            await producer.send("in", "x", key="*")  # a name may look like one
+            await admin.pause("by.*")
+            assert (await admin.queue("by.*")).paused == ("dispatch",)
+
+
+@pytest.mark.parametrize("partition", ["x", "9" * 5_000, "in/" + "9" * 5_000])
+async def test_an_order_to_what_is_no_partition_is_refused(admin: Admin, partition: str) -> None:
+    with pytest.raises(Refused, match="a partition is a number, or TOPIC/NUMBER"):
+        await admin.retry_partition(partition)
 
 
 async def test_a_queue_that_another_operator_moves_is_found_again(

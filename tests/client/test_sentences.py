@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringfaust.client.lifecycles import Lifecycle, Search, Trace
+from ringfaust.client.lifecycles import Lifecycle, Search, Trace, place_of
 from ringfaust.client.sentences import never_seen, story
 from ringfaust.core import effects as e
 from ringfaust.core.model import (
@@ -230,3 +230,9 @@ def test_a_message_that_was_never_seen_has_likely_reasons() -> None:
     assert any("--since" in each for each in said)
     assert any("no worker has read it" in each for each in said)
     assert any("no route" in each for each in said)
+
+
+def test_a_place_is_a_topic_and_two_numbers_of_a_length_that_exists() -> None:
+    assert place_of("a/b/0/17") == ("a/b", 0, 17)
+    for other in ("a/0", "/0/17", "a/x/17", f"a/0/{'9' * 5_000}"):
+        assert place_of(other) is None

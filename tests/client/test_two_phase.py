@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringfaust.client import Refused, SettleRefused, TwoPhase, sync
-from tests.client.harness import ClientHarness, ids, take
+from ringfaust.client import Admin, Refused, SettleRefused, TwoPhase, sync
+from tests.client.harness import PARTITIONS, ClientHarness, ids, take
 
 pytestmark = pytest.mark.kafka
 
@@ -58,3 +58,20 @@ def test_two_phase_commit_without_asyncio(harness: ClientHarness) -> None:
         transaction.commit()
         transaction.begin()
         transaction.rollback()
+
+
+async def test_an_operator_commits_it_everywhere_or_nowhere(harness: ClientHarness) -> None:
+    """Its coordinator died while it prepared: the partition that was prepared committed alone."""
+    xid = harness.queue
+    async with (
+        TwoPhase(xid, **harness.where) as everywhere,
+        TwoPhase(xid, partitions=[0], **harness.where) as first,
+        Admin(**harness.where) as admin,
+    ):
+        await everywhere.begin()
+        await first.prepare()
+        with pytest.raises(Refused, match="not all partitions have it prepared"):
+            await admin.commit_xid(xid)
+        (found,) = [each for each in await admin.xids() if each.xid == xid]
+        assert len(found.partitions) == PARTITIONS
+        await admin.rollback_xid(xid)

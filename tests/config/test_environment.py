@@ -103,6 +103,19 @@ def test_every_setting_has_a_variable(
     assert {found[each].source for each in left_out} == {"default"}
 
 
+@pytest.mark.parametrize("text", ["1" * 5_000, "[" * 100_000])
+@pytest.mark.parametrize("name", ["RINGFAUST_PARTITIONS", "RINGFAUST_WEB__PORT"])
+def test_a_number_of_any_length_is_refused_with_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    monkeypatch.setenv("RINGFAUST_WEB__ENABLED", "true")
+    with pytest.raises(ConfigError) as refused:
+        load_worker(None)
+    assert [each.field for each in refused.value.faults] == [name]
+    assert "must be a valid integer" in str(refused.value)
+
+
 def test_the_command_line_wins_over_variables_these_over_the_file_and_it_over_defaults(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -243,6 +244,18 @@ async def test_the_form_of_a_trace_asks_for_what_its_page_reads(console: Console
     form = (await console.text("/message")).partition('<form class="search')[2]
     (field,) = re.findall(r'name="(\w+)"', form.partition("</form>")[0])
     assert "/console/message/trace?id=order-17" in await console.text(f"/message?{field}=order-17")
+
+
+async def test_a_trace_ends(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that had much to read, or brokers that hang, held up all others."""
+
+    async def long(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("ringfaust.console.message_pages.trace", long)
+    monkeypatch.setattr("ringfaust.console.context._SEARCH_S", 0.01)
+    answer = await console.get("/message/trace?id=m-1")
+    assert (answer.status, "search a shorter time" in await answer.text()) == (504, True)
 
 
 async def test_a_transaction_is_searched_from_a_time_that_exists(

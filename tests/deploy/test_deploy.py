@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,17 @@ def test_keda_scales_what_the_manifests_have_by_what_ringfaust_says() -> None:
     assert found is not None
     assert found[1] in (ROOT / "ringfaust" / "worker" / "observe" / "metrics.py").read_text()
     assert found[2] in queues.queues and found[3] in HELD_STATES
+
+
+@pytest.mark.parametrize(("status", "waits"), [("2", "10\n"), ("1", ""), ("KILL", "")])
+def test_the_service_does_not_start_a_worker_each_second_that_refuses_to(
+    status: str, waits: str
+) -> None:
+    (line,) = re.findall("^ExecStopPost=(.*)$", SERVICE.read_text(), re.MULTILINE)
+    command = shlex.split(line.replace("$$", "$").replace("sleep", "echo"))
+    environment = {"EXIT_STATUS": status}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == waits
 
 
 def test_the_values_of_the_chart_are_valid() -> None:

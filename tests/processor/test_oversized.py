@@ -115,6 +115,25 @@ def test_a_record_that_was_skipped_is_dead_and_not_processed() -> None:
     assert processor.positions == {"in": 2}
 
 
+@pytest.mark.parametrize(
+    ("value", "answered"),
+    [(b'{"type":"ack_many","reply":"me/1"}', [b"me/1"]), (b"no JSON", []), (None, [])],
+)
+def test_who_waits_for_a_command_that_was_skipped_is_told(
+    value: bytes | None, answered: list[bytes]
+) -> None:
+    """R123: a `flush` waited for its whole time."""
+    processor = new_processor()
+    why = ProtocolError("skipped by ann: a bug", "skipped")
+    processor.skip(new_record("control", 0, value), why, 1_000)
+    replies = done(processor).get(Role.REPLIES, [])
+    assert [key for key, *_ in replies] == answered
+    for _, body, _ in replies:
+        said = json.loads(body or b"")
+        assert (said["ok"], said["reason"]) == (False, "bad_command")
+        assert said["text"] == "skipped by ann: a bug"
+
+
 def test_a_record_is_skipped_before_it_is_repartitioned() -> None:
     hop: Repartitioner[list[OutRecord]] = Repartitioner(Route("named", "q"), 1, MOST, 0, list)
     hop.skip(new_record("named", 0, b"x"), ProtocolError("by ann", "skipped"), 1_000)

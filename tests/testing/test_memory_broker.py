@@ -216,6 +216,8 @@ async def test_a_name_that_is_misspelled_is_no_empty_queue(shop: MemoryBroker) -
             shop.counts(name)
         with pytest.raises(BadArgument, match=f"no queue '{name}'"):
             await shop.settled("orders", name)
+    with pytest.raises(BadArgument, match=r"no queue 'departures\.\*'; known: jobs, orders"):
+        await shop.settled("departures.*")
     with pytest.raises(BadArgument, match="no topic 'flight'; did you mean 'flights'"):
         shop.records("flight")
     async with Admin(bootstrap_servers=shop.bootstrap_servers) as admin:

@@ -13,6 +13,7 @@ from ringfaust.core.address import subscription_queue
 from ringfaust.core.catalog import Configuration
 from ringfaust.core.commands import Attach, Detach, Subscribe
 from ringfaust.core.model import Counts
+from ringfaust.core.patterns import is_pattern
 from ringfaust.core.state import State
 from ringfaust.core.transitions.attaching import deadline
 from ringfaust.core.transitions.sweeping import timers
@@ -216,13 +217,14 @@ class MemoryWorker:
         self._publish(0, [row])
 
     def check_name(self, name: str) -> None:
-        """Refuse a queue that is misspelled: it would look like one that is empty.
+        """Refuse a queue that is misspelled, or a pattern: it would look like one that is empty.
 
         Raises:
             BadArgument: no queue has or had that name, and the configuration declares none.
         """
         catalogs = [each.processor.state.catalog for each in self._partitions]
-        if name not in self._used and not any(each.declares(name) for each in catalogs):
+        is_declared = not is_pattern(name) and any(each.declares(name) for each in catalogs)
+        if name not in self._used and not is_declared:
             declared = {known for each in catalogs for known in each.declared_names()}
             known = suggestion(name, sorted(declared | self._used))
             raise BadArgument(f"no queue {name!r}; {known}")
