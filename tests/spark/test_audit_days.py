@@ -469,10 +469,12 @@ def test_a_balance_that_was_changed_is_not_used(
 
 
 def test_a_day_without_an_opening_balance_is_not_audited(closed: Lake, tmp_path: Path) -> None:
-    lake = closed.copy(tmp_path / "lake")
+    lake = closed.copy(tmp_path / "a lake of [*], {b} and ?")
     (lake.root / "state/audit/closed/19700103").unlink()
     with pytest.raises(CannotAudit, match="1970-01-03 is not closed. Begin with --since 1970"):
         lake.close(FOURTH, since=THIRD)
     shutil.rmtree(lake.root / "state/audit")
     with pytest.raises(CannotAudit, match="Begin with --since 1970-01-02"):
         lake.close(THIRD, since=SECOND)
+    assert lake.days().opening(date.min) is None
+    assert lake.close(date.min) == []
