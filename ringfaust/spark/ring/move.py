@@ -187,7 +187,7 @@ def move_to_worker(
         # A partition moves in one transaction: one that an earlier run has moved may have gone on.
         left = {n for n, end in enumerate(ends) if end.job} or {*range(worker.partitions)}
         read = {topic: offsets[topic] for topic in offsets.keys() - repartitioned}
-        return _write_changelogs(worker, pages, known, keys, read, ids, left=left)
+        return _write_changelogs(worker, pages, known, keys, ids, read=read, left=left)
 
 
 def _refuse_if_not_owner(
@@ -247,9 +247,9 @@ def _write_changelogs(
     pages: DataFrame,
     known: DataFrame,
     keys: Sequence[int],
-    read: Mapping[str, Mapping[str, int]],
     ids: Mapping[str, str],
     *,
+    read: Mapping[str, Mapping[str, int]],
     left: Set[int],
 ) -> int:
     """Replace the rows of the partitions that are left to move. Returns the number of rows.
