@@ -469,7 +469,7 @@ def test_a_balance_that_was_changed_is_not_used(
 
 
 def test_a_day_without_an_opening_balance_is_not_audited(closed: Lake, tmp_path: Path) -> None:
-    lake = closed.copy(tmp_path / "a lake of [*], {b} and ?")
+    lake = closed.copy(tmp_path / "lake")
     (lake.root / "state/audit/closed/19700103").unlink()
     with pytest.raises(CannotAudit, match="1970-01-03 is not closed. Begin with --since 1970"):
         lake.close(FOURTH, since=THIRD)
@@ -478,3 +478,9 @@ def test_a_day_without_an_opening_balance_is_not_audited(closed: Lake, tmp_path:
         lake.close(THIRD, since=SECOND)
     assert lake.days().opening(date.min) is None
     assert lake.close(date.min) == []
+
+
+def test_a_balance_is_read_from_a_folder_with_an_odd_name(closed: Lake, tmp_path: Path) -> None:
+    """Spark takes these characters for a pattern."""
+    opening = closed.copy(tmp_path / "a lake of [*], {b} and ?").days().opening()
+    assert opening is not None and opening.day == SECOND

@@ -71,7 +71,7 @@ def test_a_micro_batch_has_no_more_records_than_asked_for(
     monkeypatch.setattr(job, "stream_topics", read)
     worker = WorkerConfig(application="app", partitions=4)
     queues = QueuesConfig.model_validate(
-        {"routes": [{"topic": "in", "queue": "q.{key}", "hop": hop}]}
+        {"routes": [{"topic": "in", "queue": "q.{key}", "hop": hop}], "queues": {"q.*": {}}}
     )
     _input_rows(spark, worker, queues, RingOptions("/data/rings", batch_records=7), None)
     assert asked == most
