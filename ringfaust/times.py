@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 _UNITS_MS = {
     "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999: no calendar of Python has a later time."""
 _LENGTH = re.compile(r"(\d{1,15}) ?([a-z]*)", re.ASCII)
 
 
@@ -38,7 +40,7 @@ def moment_ms(text: str, now_ms: int) -> int:
         now_ms: the time now, in ms since 1970.
 
     Returns:
-        ms since 1970; 0 for what is before.
+        ms since 1970; 0 for what is before, and the end of 9999 for what is later.
 
     Raises:
         ValueError: it is none of these, such as a number without a unit.
@@ -50,7 +52,7 @@ def moment_ms(text: str, now_ms: int) -> int:
     try:
         at = datetime.fromisoformat("" if text.isdecimal() else text)
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return max(int(at.timestamp() * 1000), 0)
+        return min(max(int(at.timestamp() * 1000), 0), _LAST_MS)
     except (ValueError, OverflowError):
         trouble = "has no unit" if text.isdecimal() else "is not a time"
         example = "1h, yesterday or 2026-01-31T17:05"

@@ -5,6 +5,7 @@ All of it raises `KafkaError` if the brokers fail, or give no complete answer wi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -120,9 +121,13 @@ async def commit_group_offsets(
     """
     tps = {TopicPartition(*tp): at for tp, at in offsets.items()}
     consumer = AIOKafkaConsumer(**client, group_id=group, enable_auto_commit=False)
-    async with connected(consumer):
-        consumer.assign(list(tps))
-        await consumer.commit(tps)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S), connected(consumer):
+            consumer.assign(list(tps))
+            await consumer.commit(tps)  # it tries again without end
+    except TimeoutError:
+        text = f"the brokers do not take the offsets of group {group}"
+        raise errors.KafkaTimeoutError(text) from None
 
 
 class ReadOffsets:

@@ -6,12 +6,14 @@ Among them are Spark's own in the checkpoint of a Structured Streaming query.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ringfaust.spark.vendor import hadoop_configuration, java_array, jvm
+from ringfaust.times import wall_ms
 
 
 class HadoopFolder:
@@ -80,6 +82,11 @@ class HadoopFolder:
         return self._hadoop.Path(self._path, name)
 
 
+def literal(path: str) -> str:
+    """A path for a reader that would take characters of it for a pattern."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
+
+
 def last_planned(spark: SparkSession, checkpoint: str) -> int:
     """Number of the last micro-batch that Spark has planned; -1: none."""
     return max(HadoopFolder(spark, checkpoint).numbers("offsets"), default=-1)
@@ -114,6 +121,18 @@ def initial_offsets(spark: SparkSession, checkpoint: str) -> dict[str, dict[str,
     text = HadoopFolder(spark, checkpoint).read_text("sources/0/0") or "{}"
     found: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])  # after the version
     return found
+
+
+def plan_empty_batch(spark: SparkSession, checkpoint: str) -> None:
+    """Let a query whose last micro-batch is committed begin with one that has no records.
+
+    Spark plans none until the query has had a record since it was started, so all timers would
+    wait for one.
+    """
+    folder, last = HadoopFolder(spark, checkpoint), last_planned(spark, checkpoint)
+    version, about, *ends = (folder.read_text(f"offsets/{last}") or "").splitlines()
+    about = json.dumps(json.loads(about) | {"batchTimestampMs": wall_ms()})
+    folder.write_text(f"offsets/{last + 1}", "\n".join([version, about, *ends]))
 
 
 def forget_first_offsets(spark: SparkSession, checkpoint: str) -> None:

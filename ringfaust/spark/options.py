@@ -36,7 +36,7 @@ def text(metavar: str, about: str) -> Any:
 Master = Annotated[str | None, text("URL", "Spark master, as for spark-submit. Default: local[2].")]
 JobName = Annotated[str | None, text("JOB", "Name of the job. A job writes each row once.")]
 Rate = Annotated[
-    float | None, typer.Option(min=0.001, help="Most records per second, over all tasks.")
+    float | None, typer.Option(min=0.001, max=1e9, help="Most records per second, over all tasks.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be written. Write nothing.")
@@ -256,7 +256,9 @@ class RewindOptions(NamedTuple):
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Also apply this setting. Repeatable."),
     ] = None
-    limit: Annotated[int, typer.Option(min=0, help="Most messages to name in each list.")] = 20
+    limit: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Most messages to name in each list.")
+    ] = 20
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each queue, a line each.")
     ] = False

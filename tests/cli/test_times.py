@@ -30,6 +30,7 @@ def test_a_length_has_a_unit(text: str, ms: int) -> None:
         ("999999d", 0),
         ("1960-01-01", 0),
         ("0001-01-01T00:00+14:00", 0),
+        ("9999-12-31T23:59:59.999-14:00", 253_402_300_799_999),
     ],
 )
 def test_a_time_is_a_date_or_so_long_ago(text: str, ms: int) -> None:

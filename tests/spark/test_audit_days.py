@@ -476,3 +476,11 @@ def test_a_day_without_an_opening_balance_is_not_audited(closed: Lake, tmp_path:
     shutil.rmtree(lake.root / "state/audit")
     with pytest.raises(CannotAudit, match="Begin with --since 1970-01-02"):
         lake.close(THIRD, since=SECOND)
+    assert lake.days().opening(date.min) is None
+    assert lake.close(date.min) == []
+
+
+def test_a_balance_is_read_from_a_folder_with_an_odd_name(closed: Lake, tmp_path: Path) -> None:
+    """Spark takes these characters for a pattern."""
+    opening = closed.copy(tmp_path / "a lake of [*], {b} and ?").days().opening()
+    assert opening is not None and opening.day == SECOND

@@ -104,6 +104,19 @@ def test_a_request_that_fails_is_a_warning(
     assert "without the retention of the topics: BrokerRefused" in caplog.messages[-1]
 
 
+def test_brokers_that_hang_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(monitor_module, "configuration_in_use", hang)
+    monkeypatch.setattr(monitor_module, "_PATIENCE_S", 0.01)
+    worker = WorkerConfig(bootstrap_servers="127.0.0.1:1")
+    LakeMonitor(worker, ["sent"], {}, queues=QueuesConfig()).look_at_routes()
+    assert "continues without the configuration: TimeoutError()" in caplog.messages[-1]
+
+
 def test_a_route_that_is_applied_while_the_lake_runs_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,14 +14,16 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from ringfaust.spark.lake import gold, silver, store
-from ringfaust.spark.lake.tables import LakeTable, path
+from ringfaust.spark.lake.tables import RECORDS, LakeTable, path
 from tests.spark.batched_lake import LAST, BatchedLake
 from tests.spark.lake_history import LakeHistory
 
@@ -156,3 +158,14 @@ def test_gold_survives_an_optimize_between_its_read_and_its_commit(
         found = _rows(copied, table)
         assert set(found.values()) == {1}
         assert found.total() == undisturbed[table].total()
+
+
+def test_a_stream_compacts_again_after_someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance may rewrite the same day around midnight: the stream would end with an error."""
+    text = "[DELTA] io.delta.exceptions.ConcurrentDeleteReadException: files were deleted"
+    compaction = Mock(side_effect=[PySparkException(text), None])
+    table = Mock()
+    table.forPath().optimize().where().executeCompaction = compaction
+    monkeypatch.setattr(store, "DeltaTable", table)
+    store.compact(Mock(), "/lake", RECORDS, "date >= DATE '2026-01-31'")
+    assert compaction.call_count == 2

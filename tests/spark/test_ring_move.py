@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,19 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from ringfaust.kafka.transactions import commit_changelog
 from ringfaust.protocol.records import Role
 from ringfaust.protocol.routes import copied_key
-from ringfaust.protocol.stored_rows import OWNER_KEY, POSITIONS_KEY, write_positions
-from ringfaust.spark.ring.move import _Changelog
+from ringfaust.protocol.stored_rows import (
+    INPUTS_KEY,
+    OWNER_KEY,
+    POSITIONS_KEY,
+    InputState,
+    read_positions,
+    write_inputs,
+    write_positions,
+)
+from ringfaust.spark.ring.move import _Changelog, worker_state
 from ringfaust.spark.ring.pages import PagedMap
 from ringfaust.testing.broker import EmbeddedBroker
 from ringfaust.testing.process import Process
@@ -84,7 +94,7 @@ def test_positions_in_copied_partitions_are_stored_and_are_no_offsets_of_the_gro
     paged = PagedMap(pages)
     paged.apply([(POSITIONS_KEY, write_positions(POSITIONS | COPIED))])
     paged.flush()
-    changelog = _Changelog(iter([Row(page=pages[1], number=1)]), {})
+    changelog = _Changelog(iter([Row(page=pages[1], number=1)]), {}, {"control": 1})
     assert (POSITIONS_KEY, write_positions(POSITIONS | COPIED)) in list(changelog.rows())
     assert changelog.offsets() == POSITIONS
 
@@ -96,8 +106,43 @@ def test_the_time_of_a_partitions_timer_is_no_row() -> None:
     paged.apply([(b"key", b"value")])
     paged.flush()
     timer = Row(page=b"1764000000000", number=-1)
-    changelog = _Changelog(iter([timer, Row(page=pages[1], number=1)]), {})
+    changelog = _Changelog(iter([timer, Row(page=pages[1], number=1)]), {}, {})
     assert list(changelog.rows()) == [(OWNER_KEY, None), (b"key", b"value")]
+
+
+def test_old_rows_of_a_partition_without_pages_are_deleted() -> None:
+    """They are from before a --take-over. The worker goes on where the job has stopped reading."""
+    old = [Row(row_key=POSITIONS_KEY, page=None), Row(row_key=b"old", page=None)]
+    changelog = _Changelog(iter(old), {"control": "e58706fd"}, {"control": 7})
+    assert list(changelog.rows()) == [
+        (OWNER_KEY, None),
+        (POSITIONS_KEY, None),
+        (b"old", None),
+        (POSITIONS_KEY, write_positions({"control": 7})),
+        (INPUTS_KEY, write_inputs({"control": InputState()._replace(topic_id="e58706fd")})),
+    ]
+    assert changelog.offsets() == {"control": 7}
+
+
+@pytest.mark.kafka
+def test_rings_of_workers_do_not_come_back_after_a_take_over(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Of a partition without records the job has no state, and there the workers' old rows are."""
+    harness = RingHarness(tmp_path, broker.bootstrap_servers, "empty")
+    worker, changelog = harness.config, harness.config.topic(Role.CHANGELOG)
+    idle = (harness.partition("r.0") + 1) % worker.partitions
+    old, client = [(b"old", b"a message")], worker.client_options()
+    asyncio.run(commit_changelog(client, worker.application, changelog, idle, old))
+    harness.command("r.0", type="attach", consumer="c", credit=1)
+    run(spark, *harness.arguments("--once", "--take-over"))
+    folders = ["--config", str(tmp_path), "--checkpoint", str(tmp_path / "checkpoint")]
+    run(spark, "spark", "move-to-worker", *folders)
+    rows = worker_state(spark, worker).where(f"queue_partition = {idle}").collect()
+    found = {bytes(row.row_key): bytes(row.row_value) for row in rows}
+    assert found.keys() == {POSITIONS_KEY, INPUTS_KEY}
+    topics = {worker.topic(Role.CONTROL), f"{worker.application}.sent"}
+    assert read_positions(found[POSITIONS_KEY]) == dict.fromkeys(topics, 0)
 
 
 @pytest.mark.kafka

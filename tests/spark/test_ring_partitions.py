@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql import SparkSession
+from typing import Any
 
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ringfaust.config import QueuesConfig, WorkerConfig
 from ringfaust.protocol.partitioner import partition_of
 from ringfaust.protocol.records import FetchedRecord
 from ringfaust.protocol.routes import Route, RouteTemplate
 from ringfaust.spark.frames import shuffle_keys
 from ringfaust.spark.kafka import queue_name
-from ringfaust.spark.ring.job import _queue_partition
+from ringfaust.spark.options import RingOptions
+from ringfaust.spark.ring import job
+from ringfaust.spark.ring.job import _input_rows, _queue_partition
 
 SCHEMA = "topic string, key binary, headers array<struct<key:string, value:binary>>"
 HEADERS = [("kind", b"old"), ("other", b"x"), ("kind", b"new")]
@@ -49,6 +54,27 @@ def test_a_record_goes_to_the_partition_of_its_queue_or_stays_in_its_own(
         number % 4 if key in (None, b"\xff") else partition_of(b"q." + key, 4)
         for number, key in enumerate(keys)
     ]
+
+
+@pytest.mark.parametrize(("hop", "most"), [("auto", ["7"]), ("always", ["3", "3"])])
+def test_a_micro_batch_has_no_more_records_than_asked_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, hop: str, most: list[str]
+) -> None:
+    """Spark limits each source: topics that are repartitioned are the second one."""
+    asked: list[str] = []
+
+    def read(*given: Any) -> DataFrame:
+        asked.append(given[-1]["maxOffsetsPerTrigger"])
+        columns = f"{SCHEMA}, partition int, offset long, timestamp timestamp, timestampType int"
+        return spark.createDataFrame([], f"{columns}, value binary")
+
+    monkeypatch.setattr(job, "stream_topics", read)
+    worker = WorkerConfig(application="app", partitions=4)
+    queues = QueuesConfig.model_validate(
+        {"routes": [{"topic": "in", "queue": "q.{key}", "hop": hop}], "queues": {"q.*": {}}}
+    )
+    _input_rows(spark, worker, queues, RingOptions("/data/rings", batch_records=7), None)
+    assert asked == most
 
 
 def test_shuffle_keys_give_every_task_equally_many_partitions(spark: SparkSession) -> None:

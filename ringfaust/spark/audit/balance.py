@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ringfaust.spark.audit.offsets import CannotAudit
 from ringfaust.spark.errors import SPARK_ERRORS
-from ringfaust.spark.files import HadoopFolder
+from ringfaust.spark.files import HadoopFolder, literal
 
 TopicPositions = dict[tuple[str, int], int]
 """By topic and partition: an offset."""
@@ -149,7 +149,8 @@ class ClosedDays:
         )
 
     def _frames(self, day: date) -> Frames:
-        return Frames(**{name: self._spark.read.parquet(self._path(day, name)) for name in _FRAMES})
+        folders = {name: literal(self._path(day, name)) for name in _FRAMES}
+        return Frames(**{name: self._spark.read.parquet(each) for name, each in folders.items()})
 
     def _path(self, day: date, name: str) -> str:
         return f"{self._root}/balances/{day:%Y%m%d}/{name}"

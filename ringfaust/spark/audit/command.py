@@ -31,6 +31,8 @@ from ringfaust.spark.stop import stop_requested
 from ringfaust.terminal import Terminal
 from ringfaust.times import length_ms, wall_ms
 
+_MAX_S = 36_500 * 86_400
+
 
 def run(worker: WorkerConfig, queues: QueuesConfig, options: AuditOptions) -> int:
     """Audit and print the result. The exit status is 0 if every round and day balanced, else 1.
@@ -141,8 +143,8 @@ def _length(field: str, text: str) -> int:
         seconds = length_ms(text) // 1_000
     except ValueError as error:
         raise BadSetting(field, text, str(error)) from None
-    if not seconds:
-        raise BadSetting(field, text, "use at least 1s")
+    if not 1 <= seconds <= _MAX_S:
+        raise BadSetting(field, text, "use at least 1s, and at most 36500d")
     return seconds
 
 

@@ -183,8 +183,8 @@ class PeriodReader:
 
 
 def start_of(day: date) -> int:
-    """The beginning of a day (UTC), in ms since 1970."""
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+    """The beginning of a day (UTC), in ms since 1970; 0 for one before."""
+    return max(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000), 0)
 
 
 def end_of(day: date) -> int:

@@ -30,6 +30,8 @@ _LOOK_S = 5.0
 """How often offsets are committed and compared with the topics' ends."""
 _RETENTION_S = 60.0
 """How often the age of what is not read is looked up."""
+_PATIENCE_S = 60.0
+"""How long the brokers may take for an answer."""
 REMEDY = "Give the job more cores, or raise the topic's retention.ms"
 
 
@@ -123,7 +125,7 @@ class LakeMonitor:
     def _ask(self, about: str, answer: Coroutine[Any, Any, T]) -> T | None:
         """Ask the brokers; None, and a warning for each new reason, if they do not answer."""
         try:
-            return asyncio.run(answer)
+            return asyncio.run(asyncio.wait_for(answer, _PATIENCE_S))
         except (KafkaError, RingfaustError, TimeoutError, OSError) as error:
             reason = f"{about}: {error!r}"
             if reason not in self._reasons:

@@ -7,11 +7,12 @@ that is repeated after a crash changes nothing in tables that already have it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from tenacity import Retrying, retry_if_exception, stop_after_attempt
+from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from ringfaust.errors import RingfaustError
 from ringfaust.spark.errors import SPARK_ERRORS
@@ -97,13 +98,28 @@ def application_of(spark: SparkSession, root: str) -> str | None:
     return str(detail.select("properties").collect()[0][0].get(_APPLICATION, ""))
 
 
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, SPARK_ERRORS) and _CONFLICT in str(error)
+
+
+@retry(
+    retry=retry_if_exception(_is_conflict),
+    stop=stop_after_attempt(_ATTEMPTS),
+    before_sleep=lambda _: log.info("the lake was changed meanwhile; changing it again"),
+    reraise=True,
+)
+def commit(change: Callable[[], object]) -> None:
+    """Change a table; again, if another run or `ringfaust spark maintain` commits first."""
+    change()
+
+
 def append(
     rows: DataFrame, root: str, table: LakeTable, stream: str, batch: int, *, replace: str = ""
 ) -> None:
     """Append a batch's rows to a table, once.
 
-    If another run of the same batch or an OPTIMIZE commits first, it tries again. Delta then checks
-    again whether the table has the batch, and which files to replace.
+    If it is committed again, Delta checks again whether the table has the batch, and which files to
+    replace.
 
     Columns that the table lacks are added to it. `replace` is a condition: the same commit removes
     existing rows for which it holds.
@@ -117,19 +133,7 @@ def append(
     )
     if replace:
         writer = writer.option("replaceWhere", replace)
-    again = Retrying(
-        retry=retry_if_exception(_is_conflict),
-        stop=stop_after_attempt(_ATTEMPTS),
-        before_sleep=lambda _: log.info(
-            "%s: batch %d of %s is committed again", table.name, batch, stream
-        ),
-        reraise=True,
-    )
-    again(writer.save, path(root, table.name))
-
-
-def _is_conflict(error: BaseException) -> bool:
-    return isinstance(error, SPARK_ERRORS) and _CONFLICT in str(error)
+    commit(lambda: writer.save(path(root, table.name)))
 
 
 def compact(spark: SparkSession, root: str, table: LakeTable, where: str | None = None) -> None:
@@ -138,7 +142,7 @@ def compact(spark: SparkSession, root: str, table: LakeTable, where: str | None 
     Readers and streams see the same rows.
     """
     optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
-    (optimize.where(where) if where else optimize).executeCompaction()
+    commit((optimize.where(where) if where else optimize).executeCompaction)
 
 
 class LakeProgress:

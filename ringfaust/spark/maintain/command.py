@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date
+from functools import partial
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ from ringfaust.config import WorkerConfig
 from ringfaust.spark.audit.balance import ClosedDays, TopicPositions
 from ringfaust.spark.errors import brief_errors
 from ringfaust.spark.files import HadoopFolder
-from ringfaust.spark.lake.store import LakeError, application_of, compact, create_tables
+from ringfaust.spark.lake.store import LakeError, application_of, commit, compact, create_tables
 from ringfaust.spark.lake.tables import BRONZE, TABLES, TIMES, LakeTable, path, read
 from ringfaust.spark.maintain import retention
 from ringfaust.spark.options import MaintainOptions
@@ -119,7 +120,8 @@ def cluster(spark: SparkSession, root: str, table: LakeTable, before: date) -> N
     for day, digest in _digests(spark, root, table, before).items():
         if done.get(day) != digest:
             optimize = DeltaTable.forPath(spark, path(root, table.name)).optimize()
-            optimize.where(f"{table.day} = DATE '{day}'").executeZOrderBy(*table.cluster_by)
+            of_day = optimize.where(f"{table.day} = DATE '{day}'")
+            commit(partial(of_day.executeZOrderBy, *table.cluster_by))
     marks.write_text(table.name, json.dumps(_digests(spark, root, table, before)))
 
 

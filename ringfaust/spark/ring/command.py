@@ -24,6 +24,7 @@ from ringfaust.spark.files import (
     is_finished,
     last_committed,
     last_planned,
+    plan_empty_batch,
 )
 from ringfaust.spark.options import RingOptions
 from ringfaust.spark.ring import job, move, ownership
@@ -206,6 +207,8 @@ def _run_queries(
     if not begun:
         forget_first_offsets(spark, settings.checkpoint)
     starts = record_start(spark, settings.checkpoint, worker, used, direct)
+    if begun and is_finished(spark, settings.checkpoint):
+        plan_empty_batch(spark, settings.checkpoint)
     ends = asyncio.run(log_ends(worker.client_options(), [*direct, *repartitioned]))
     start: Callable[[RingOptions], StreamingQuery] = partial(
         job.start_job, spark, worker, used, starts=starts, target=target, **begin

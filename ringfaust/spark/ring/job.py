@@ -105,7 +105,10 @@ def _input_rows(
     offsets: Mapping[str, Mapping[str, int]] | None,
 ) -> DataFrame:
     """The records of all input topics, each with the partition of its queue."""
-    options = {"maxOffsetsPerTrigger": str(settings.batch_records), "failOnDataLoss": "true"}
+    routes = repartitioned_routes(worker, queues)
+    # Spark's limit is one for each source.
+    most = max(1, settings.batch_records // (2 if routes else 1))
+    options = {"maxOffsetsPerTrigger": str(most), "failOnDataLoss": "true"}
 
     def stream(topics: list[str]) -> DataFrame:
         begin = {topic: offsets[topic] for topic in topics} if offsets else None
@@ -113,7 +116,6 @@ def _input_rows(
         return stream_topics(spark, worker, topics, options | starting)
 
     rows = _with_partition(stream(direct_topics(worker, queues)), F.col("partition"))
-    routes = repartitioned_routes(worker, queues)
     if routes:
         records = stream([route.topic for route in routes])
         partition = _queue_partition(routes, worker.partitions)

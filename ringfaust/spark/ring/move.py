@@ -37,6 +37,7 @@ from ringfaust.protocol.stored_rows import (
     read_inputs,
     read_positions,
     write_inputs,
+    write_positions,
 )
 from ringfaust.spark.files import is_finished, last_planned, planned_offsets
 from ringfaust.spark.frames import kept, shuffle_key_of, shuffle_keys
@@ -185,7 +186,8 @@ def move_to_worker(
         asyncio.run(_commit_repartitioned(worker, repartitioned_to, ids))
         # A partition moves in one transaction: one that an earlier run has moved may have gone on.
         left = {n for n, end in enumerate(ends) if end.job} or {*range(worker.partitions)}
-        return _write_changelogs(worker, pages, known, keys, ids, left=left)
+        read = {topic: offsets[topic] for topic in offsets.keys() - repartitioned}
+        return _write_changelogs(worker, pages, known, keys, ids, read=read, left=left)
 
 
 def _refuse_if_not_owner(
@@ -247,24 +249,27 @@ def _write_changelogs(
     keys: Sequence[int],
     ids: Mapping[str, str],
     *,
+    read: Mapping[str, Mapping[str, int]],
     left: Set[int],
 ) -> int:
     """Replace the rows of the partitions that are left to move. Returns the number of rows.
 
-    All rows are sorted once, by partition; of each, the old keys come before the new pages.
+    All rows are sorted once, by partition; of each, the old keys come before the new pages. Of a
+    partition without records the job has no page, and old rows are from before a `--take-over`.
     """
     partitions = {key: partition for partition, key in enumerate(keys)}
-    present = {row.shuffle_key for row in pages.select("shuffle_key").distinct().collect()}
     old = known.select(shuffle_key_of(keys, "queue_partition").alias("shuffle_key"), "row_key")
     rows = old.unionByName(pages, allowMissingColumns=True)
     rows = rows.repartition("shuffle_key").sortWithinPartitions("shuffle_key", "number")
-    written = 0
+    written, moved = 0, set()
     for key, of in groupby(rows.toLocalIterator(), attrgetter("shuffle_key")):
-        if key in present and partitions[key] in left:
-            changelog = _Changelog(of, ids)
-            asyncio.run(_write_changelog(worker, partitions[key], changelog))
+        if (number := partitions[key]) in left:
+            at = {topic: ends[str(number)] for topic, ends in read.items() if str(number) in ends}
+            changelog = _Changelog(of, ids, at)
+            asyncio.run(_write_changelog(worker, number, changelog))
             written += changelog.count
-    release_rings(worker, left & {partitions[key] for key in partitions.keys() - present})
+            moved.add(number)
+    release_rings(worker, left - moved)
     return written
 
 
@@ -272,12 +277,15 @@ class _Changelog:
     """The new rows of one partition, read while they are written.
 
     The rows are first the keys of the old rows, then the pages. `ids` are those of the topics that
-    the job has read (R111).
+    the job has read (R111), and `read` says how far, for a partition without pages.
     """
 
-    def __init__(self, rows: Iterator[Row], ids: Mapping[str, str]) -> None:
+    def __init__(
+        self, rows: Iterator[Row], ids: Mapping[str, str], read: Mapping[str, int]
+    ) -> None:
         self._rows = rows
         self._ids = ids
+        self._read = read
         self.count = 0
         """Number of rows so far."""
         self.positions: dict[str, int] = {}
@@ -306,6 +314,10 @@ class _Changelog:
                     self.positions.update(read_positions(value))
                 self.count += 1
                 yield key, value
+        if self._read and not self.positions:
+            self.positions.update(self._read)
+            self.count += 1
+            yield POSITIONS_KEY, write_positions(self.positions)
         for topic in self.positions.keys() & self._ids.keys():
             inputs[topic] = inputs.get(topic, InputState())._replace(topic_id=self._ids[topic])
         if inputs:
