@@ -49,7 +49,8 @@ def test_core_knows_values_only(path: Path) -> None:
 @pytest.mark.parametrize("path", CLIENT, ids=lambda path: path.name)
 def test_the_client_knows_protocol_and_aiokafka_only(path: Path) -> None:
     own = (
-        "ringfaust.cancellation", "ringfaust.errors", "ringfaust.protocol", "ringfaust.client",
+        "ringfaust.cancellation", "ringfaust.core.patterns", "ringfaust.errors",
+        "ringfaust.protocol", "ringfaust.client",
         "ringfaust.spans", "ringfaust.times", "ringfaust.transactional", "aiokafka",
     )  # fmt: skip
     for name in imported(path):
