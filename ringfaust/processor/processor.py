@@ -253,9 +253,9 @@ class Processor(Generic[Buffer]):
         self._positions[record.topic] = record.offset + 1
         self.resume(record.topic)
         self._undecodable(record, why, max(wall_ms, self.state.now_ms))
-        if record.topic == self._config.control_topic and (reply := control.reply_of(record.value)):
-            no = e.Refused("", Refusal.BAD_COMMAND, "", str(why))
-            self._out.reply(output.reply_record(reply, no))
+        if record.topic == self._config.control_topic:
+            if (reply := output.skipped_record(record.value, str(why))) is not None:
+                self._out.reply(reply)
 
     def skip_to(self, positions: Mapping[str, int]) -> None:
         """Move past offsets without a record, such as those of markers. They are no gap (R112)."""

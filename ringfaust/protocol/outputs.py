@@ -11,10 +11,10 @@ from typing import Any
 
 from ringfaust.core import effects as e
 from ringfaust.core import limits
-from ringfaust.core.model import PLAIN, DeadReason, Message, time_of
+from ringfaust.core.model import PLAIN, DeadReason, Message, Refusal, time_of
 from ringfaust.errors import ProtocolError
 from ringfaust.protocol import headers as h
-from ringfaust.protocol.control import VERSION
+from ringfaust.protocol.control import VERSION, OrderRecord, read_control, reply_of
 from ringfaust.protocol.records import FetchedRecord, OutRecord, Payload, place_of
 
 _PRIORITY = tuple((h.PRIORITY, b"%d" % priority) for priority in range(limits.PRIORITIES))
@@ -167,6 +167,19 @@ def reply_record(
         body["answer"] = answer
     value = json.dumps(body, separators=(",", ":")).encode()
     return reply.encode(), value, []
+
+
+def skipped_record(command: bytes | None, text: str) -> OutRecord | None:
+    """The reply to a control command that is skipped (R123); None if nobody waits for one.
+
+    An order was answered by the partition that had stopped.
+    """
+    try:
+        is_order = isinstance(read_control(command), OrderRecord)
+    except ProtocolError:
+        is_order = False
+    reply = "" if is_order else reply_of(command)
+    return reply_record(reply, e.Refused("", Refusal.BAD_COMMAND, "", text)) if reply else None
 
 
 def refused_send_record(message_id: str, refused: e.Refused, by: str) -> OutRecord:

@@ -117,8 +117,12 @@ def test_a_record_that_was_skipped_is_dead_and_not_processed() -> None:
 
 @pytest.mark.parametrize(
     ("value", "answered"),
-    [(b'{"type":"ack_many","reply":"me/1"}', [b"me/1"]), (b"no JSON", []), (None, [])],
-)
+    [
+        (b'{"type":"ack_many","reply":"me/1"}', [b"me/1"]), (b"no JSON", []), (None, []),
+        # A stopped partition has answered it.
+        (b'{"type":"retry_partition","partition":"0","by":"ann","reply":"me/2"}', []),
+    ],
+)  # fmt: skip
 def test_who_waits_for_a_command_that_was_skipped_is_told(
     value: bytes | None, answered: list[bytes]
 ) -> None:

@@ -222,9 +222,10 @@ class _Reader:
             return
         record = self._record(by)
         self._note(by, record)
-        is_answered = lines[0]["reason"] != "skipped" and b'"reply"' in (record.value or b"")
-        if record.topic == "control" and is_answered:
-            self._replies.append((json.loads(record.value or b"")["reply"], "bad_command"))
+        if record.topic == "control" and b'"reply"' in (record.value or b""):
+            reply = json.loads(record.value or b"")["reply"]
+            if not reply.startswith((ORDER, "list", "now/", "later/")):  # looked at elsewhere
+                self._replies.append((reply, "bad_command"))
 
     def _note(self, by: str, record: FetchedRecord) -> None:
         """A record took effect: once, and in its topic's order."""
