@@ -1,4 +1,4 @@
-"""The event loop of our own processes: uvloop's, except on Windows (ADR 61)."""
+"""The event loop of workers and of `ringfaust run`: uvloop's, except on Windows (ADR 61)."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class Processor(Generic[Buffer]):
         """Move the next record of a topic to the dead topic in place of processing it (R123).
 
         Args:
-            record: the record. Who waits for an answer to it is told.
+            record: the record. If it is a command with a `reply`, its sender gets an answer.
             why: who has asked for it and why; its reason is `skipped`.
             wall_ms: the host's clock.
         """

@@ -1,4 +1,4 @@
-"""Time goes on after a start, although nothing arrives."""
+"""A ring job that starts without new records still fires its timers."""
 
 from __future__ import annotations
 

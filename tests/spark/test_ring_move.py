@@ -111,7 +111,7 @@ def test_the_time_of_a_partitions_timer_is_no_row() -> None:
 
 
 def test_old_rows_of_a_partition_without_pages_are_deleted() -> None:
-    """They are from before a --take-over. The worker goes on where the job has stopped reading."""
+    """The rows date from before a --take-over. The worker continues where the job stopped."""
     old = [Row(row_key=POSITIONS_KEY, page=None), Row(row_key=b"old", page=None)]
     changelog = _Changelog(iter(old), {"control": "e58706fd"}, {"control": 7})
     assert list(changelog.rows()) == [
