@@ -141,9 +141,10 @@ def test_ctrl_c_cancels_what_runs(loop_thread: EventLoopThread) -> None:
     is_cancelled = threading.Event()
 
     async def work() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            while True:  # a signal that arrives just before the thread blocks does not wake it
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                await asyncio.sleep(1)
         finally:
             is_cancelled.set()
 
